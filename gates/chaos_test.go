@@ -31,6 +31,7 @@ var chaosBinary = sync.OnceValues(func() (string, error) {
 // The code that kills workers is in the program that is built for it, and in no
 // other.
 func TestNobodyKillsWorkersOfTheReleasedProgram(t *testing.T) {
+	reportGate(t)
 	program, err := chaosBinary()
 	if err != nil {
 		t.Fatal(err)

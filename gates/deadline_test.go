@@ -122,7 +122,7 @@ func checkDeadlines(t *testing.T, list []blockingResult) error {
 	for _, e := range list {
 		right := e.err == nil && e.answer == e.want()
 		if !right && e.answer == standInAnswer && e.took > waitDeadline+maxOff {
-			return slowErrorf("%s: the handler did not return in time, and the server answered %s in its place after %s", e.blockingRequest, e.answer, e.took)
+			return checkBound(e.took, waitDeadline+maxOff, "%s: the handler did not return in time, and the server answered %s in its place", e.blockingRequest, e.answer)
 		}
 		if !right {
 			return fmt.Errorf("%s: %s after %s, want %s (%v)", e.blockingRequest, e.answer, e.took, e.want(), e.err)
@@ -142,10 +142,7 @@ func checkDeadlines(t *testing.T, list []blockingResult) error {
 	p99 := percentile(off, 0.99)
 	t.Logf("%d waits on %d routes: off by %s at p50, %s at p99", len(off), len(worst), percentile(off, 0.5), p99)
 	report(t, "deadline of every wait", "p99 within 100 ms of it", fmt.Sprintf("%s off at p99, %d waits on %d routes", rounded(p99), len(off), len(worst)))
-	if p99 > maxOff {
-		return slowErrorf("p99 is %s off the deadline", p99)
-	}
-	return nil
+	return checkBound(p99, maxOff, "off the deadline at p99")
 }
 
 // pathParameter is a wildcard in a path.

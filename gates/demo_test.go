@@ -50,23 +50,24 @@ func TestDemo(t *testing.T) {
 	if isLong() {
 		rounds = 50
 	}
-	var took []time.Duration
-	for range rounds {
-		all, err := runDemo()
-		if err != nil {
-			t.Fatal(err)
+	retryMeasurement(t, func() error {
+		var took []time.Duration
+		for range rounds {
+			all, err := runDemo()
+			if err != nil {
+				return err
+			}
+			took = append(took, time.Duration(all.MS)*time.Millisecond)
 		}
-		took = append(took, time.Duration(all.MS)*time.Millisecond)
-	}
-	report(t, "demo of three nodes", "every step holds", fmt.Sprintf("p50 %s, p99 %s of %d", rounded(percentile(took, 0.5)), rounded(percentile(took, 0.99)), len(took)))
-	t.Logf("the demo: p50 %s, p99 %s of %d", percentile(took, 0.5), percentile(took, 0.99), len(took))
-	if percentile(took, 0.99) > 15*time.Second {
-		t.Errorf("too slow: %v", took)
-	}
+		p99 := percentile(took, 0.99)
+		report(t, "demo of three nodes", "every step holds, ≤ 15 s at p99", fmt.Sprintf("p50 %s, p99 %s of %d", rounded(percentile(took, 0.5)), rounded(p99), len(took)))
+		return checkBound(p99, 15*time.Second, "the demo at p99")
+	})
 }
 
 // A traced demo opens nothing for writing, and neither do its nodes.
 func TestDemoTraced(t *testing.T) {
+	reportGate(t)
 	trace := filepath.Join(t.TempDir(), "trace")
 	if _, err := runDemo("strace", "-f", "-qq", "-o", trace, "-e", "trace=%file", "-e", "signal=none"); err != nil {
 		t.Fatal(err)

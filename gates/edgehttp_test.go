@@ -35,31 +35,38 @@ func TestHowLongOriginsAreWaitedFor(t *testing.T) {
 		t.Errorf("settings above: %v %s %v", answer, body, err)
 	}
 	impatientNode := start(t, nil, append(settings, "MICRO_HTTP__FIRST_BYTE=1s")...)
-	began := time.Now()
-	refused, _, err := fetch(impatientNode.http + "/edge/assets/" + from.host + "/slow")
-	took := time.Since(began)
-	if err != nil || refused.StatusCode != http.StatusGatewayTimeout || took > slow-time.Second {
-		t.Errorf("settings below: %v %v after %s", refused, err, took)
-	}
-	report(t, "the settings decide how long an origin is waited for", "200 above, 504 below", fmt.Sprintf("200 after %s, 504 after %s", slow, took.Round(100*time.Millisecond)))
-
-	began = time.Now()
-	large, err := http.Get(impatientNode.http + "/edge/assets/" + from.host + "/large")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer large.Body.Close()
-	if _, err := io.ReadFull(large.Body, make([]byte, piece)); err != nil {
-		t.Fatal(err)
-	}
-	first := time.Since(began)
-	rest, err := io.ReadAll(large.Body)
-	if err != nil || len(rest) != (pieces-1)*piece {
-		t.Errorf("%d bytes more, %v", len(rest), err)
-	}
-	whole := time.Since(began)
-	if first > whole/2 {
-		t.Errorf("the first piece came after %s, the last after %s", first, whole)
-	}
-	report(t, "a slow file is sent on as it comes", "first piece in half the time at most", fmt.Sprintf("%s of %s", first.Round(10*time.Millisecond), whole.Round(10*time.Millisecond)))
+	retryMeasurement(t, func() error {
+		began := time.Now()
+		refused, _, err := fetch(impatientNode.http + "/edge/assets/" + from.host + "/slow")
+		took := time.Since(began)
+		if err != nil || refused.StatusCode != http.StatusGatewayTimeout {
+			return fmt.Errorf("settings below: %v %v after %s", refused, err, took)
+		}
+		report(t, "the settings decide how long an origin is waited for", "200 above, 504 below", fmt.Sprintf("200 after %s, 504 after %s", slow, took.Round(100*time.Millisecond)))
+		return checkBound(took, slow/2, "the refusal of an origin that takes %s", slow)
+	})
+	tries := 0
+	retryMeasurement(t, func() error {
+		tries++
+		began := time.Now()
+		large, err := http.Get(fmt.Sprintf("%s/edge/assets/%s/large/%d", impatientNode.http, from.host, tries))
+		if err != nil {
+			return err
+		}
+		defer large.Body.Close()
+		if _, err := io.ReadFull(large.Body, make([]byte, piece)); err != nil {
+			return err
+		}
+		first := time.Since(began)
+		rest, err := io.ReadAll(large.Body)
+		if err != nil || len(rest) != (pieces-1)*piece {
+			return fmt.Errorf("%d bytes more, %v", len(rest), err)
+		}
+		whole := time.Since(began)
+		report(t, "a slow file is sent on as it comes", "first piece in half the time at most", fmt.Sprintf("%s of %s", first.Round(10*time.Millisecond), whole.Round(10*time.Millisecond)))
+		if first > whole/2 {
+			return slowErrorf("the first piece came after %s, the last after %s", first, whole)
+		}
+		return nil
+	})
 }

@@ -27,7 +27,7 @@ type freezableDisk struct {
 func newFreezableDisk(t *testing.T) *freezableDisk {
 	t.Helper()
 	if os.Getuid() != 0 {
-		t.Skip("to mount and freeze a file system takes root: what a frozen disk does was not tried")
+		skipGate(t, "to mount and freeze a file system takes root: what a frozen disk does was not tried")
 	}
 	image, folder := filepath.Join(t.TempDir(), "image"), t.TempDir()
 	if err := os.WriteFile(image, nil, 0o600); err != nil {
@@ -38,7 +38,7 @@ func newFreezableDisk(t *testing.T) *freezableDisk {
 	}
 	for _, line := range [][]string{{"mkfs.ext4", "-q", "-F", image}, {"mount", "-o", "loop", image, folder}} {
 		if out, err := exec.Command(line[0], line[1:]...).CombinedOutput(); err != nil {
-			t.Skipf("%v: %v %s: what a frozen disk does was not tried", line, err, out)
+			skipGate(t, "%v: %v %s: what a frozen disk does was not tried", line, err, out)
 		}
 	}
 	f := &freezableDisk{t, folder}
@@ -84,36 +84,48 @@ func TestFrozenDisk(t *testing.T) {
 		return answer.Status, time.Since(from)
 	}
 	disk.fsfreeze("-f")
-	var group sync.WaitGroup
-	defer group.Wait()
-	var mu sync.Mutex
-	var worst time.Duration
-	for _, one := range []struct {
-		method, path, body string
-		header             []string
-		deadline           time.Duration
-	}{
-		{"PUT", "/names/frozen", fmt.Sprintf(`{"manifest":%q}`, small), []string{"Content-Type", "application/json"}, 2 * time.Second},
-		{"DELETE", "/o/" + doomed.String(), "", nil, 2 * time.Second},
-		{"POST", "/mbox/send", `{"box":"b","body":"aGk="}`, []string{"Content-Type", "application/json", "Idempotency-Key", "one"}, 2 * time.Second},
-		{"PUT", "/graph/a/follows/b", "", nil, 2 * time.Second},
-		{"POST", "/put", "small and frozen", nil, 2 * time.Second},
-		{"POST", "/o", strings.Repeat("streamed", 64<<10), nil, 5 * time.Second},
-	} {
-		group.Go(func() {
-			code, took := ask(one.method, one.path, one.body, one.header...)
-			t.Logf("%s %s: %s after %s", one.method, one.path, code, took)
-			mu.Lock()
-			worst = max(worst, took-one.deadline)
-			mu.Unlock()
-			if took > one.deadline+1500*time.Millisecond {
-				t.Errorf("%s %s: %s after %s, and the deadline is %s", one.method, one.path, code, took, one.deadline)
-			}
-		})
+	writes := func() (worst time.Duration, slowest string) {
+		var group sync.WaitGroup
+		var mu sync.Mutex
+		for _, one := range []struct {
+			method, path, body string
+			header             []string
+			deadline           time.Duration
+		}{
+			{"PUT", "/names/frozen", fmt.Sprintf(`{"manifest":%q}`, small), []string{"Content-Type", "application/json"}, 2 * time.Second},
+			{"DELETE", "/o/" + doomed.String(), "", nil, 2 * time.Second},
+			{"POST", "/mbox/send", `{"box":"b","body":"aGk="}`, []string{"Content-Type", "application/json", "Idempotency-Key", "one"}, 2 * time.Second},
+			{"PUT", "/graph/a/follows/b", "", nil, 2 * time.Second},
+			{"POST", "/put", "small and frozen", nil, 2 * time.Second},
+			{"POST", "/o", strings.Repeat("streamed", 64<<10), nil, 5 * time.Second},
+		} {
+			group.Go(func() {
+				code, took := ask(one.method, one.path, one.body, one.header...)
+				t.Logf("%s %s: %s after %s", one.method, one.path, code, took)
+				mu.Lock()
+				defer mu.Unlock()
+				if late := took - one.deadline; late > worst {
+					worst, slowest = late, one.method+" "+one.path
+				}
+			})
+		}
+		group.Wait()
+		return worst, slowest
 	}
-	notReadyAfter := p.awaitNotWriteReady("node/disk", 10*time.Second)
-	group.Wait()
-	report(t, "frozen disk", "every write is answered within 1.5s of its deadline", fmt.Sprintf("at most %s after it", rounded(worst)))
+	var notReadyAfter time.Duration
+	retryMeasurement(t, func() error {
+		var worst time.Duration
+		var slowest string
+		var attempt sync.WaitGroup
+		defer attempt.Wait()
+		attempt.Go(func() { worst, slowest = writes() })
+		if notReadyAfter == 0 {
+			notReadyAfter = p.awaitNotWriteReady("node/disk", 10*time.Second)
+		}
+		attempt.Wait()
+		report(t, "frozen disk", "every write is answered within 100 ms of its deadline", fmt.Sprintf("at most %s after it", rounded(worst)))
+		return checkBound(worst, maxOff, "%s after its deadline", slowest)
+	})
 	if stuck := p.metric("stuck_handlers", ""); stuck == 0 {
 		t.Error("nothing is counted as stuck")
 	}

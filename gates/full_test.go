@@ -26,12 +26,12 @@ import (
 func mountSmallDisk(t *testing.T, size int64) (folder string) {
 	t.Helper()
 	if os.Getuid() != 0 {
-		t.Skip("to mount a file system takes root: what a full disk does was not tried")
+		skipGate(t, "to mount a file system takes root: what a full disk does was not tried")
 	}
 	folder = t.TempDir()
 	line := []string{"mount", "-t", "tmpfs", "-o", fmt.Sprint("size=", size), "tmpfs", folder}
 	if out, err := exec.Command(line[0], line[1:]...).CombinedOutput(); err != nil {
-		t.Skipf("%v: %v %s: what a full disk does was not tried", line, err, out)
+		skipGate(t, "%v: %v %s: what a full disk does was not tried", line, err, out)
 	}
 	t.Cleanup(func() { _ = exec.Command("umount", "-l", folder).Run() })
 	return folder

@@ -5,6 +5,7 @@ package gates
 import (
 	"bufio"
 	"bytes"
+	"cmp"
 	"compress/gzip"
 	"context"
 	"fmt"
@@ -71,6 +72,10 @@ var unlimited = []string{"MICRO_LIMITS__RATE=1000000", "MICRO_LIMITS__BURST=1000
 
 // A shutdown under load ends in time, whatever starts it, and with a report.
 func TestDrainUnderLoad(t *testing.T) {
+	retryMeasurement(t, func() error { return drainUnderLoad(t) })
+}
+
+func drainUnderLoad(t *testing.T) error {
 	const rounds = 50
 	var all []time.Duration
 	for round := range rounds {
@@ -94,9 +99,7 @@ func TestDrainUnderLoad(t *testing.T) {
 	}
 	t.Logf("drain: p50 %s, p95 %s, p99 %s over %d shutdowns", percentile(all, 0.5), percentile(all, 0.95), percentile(all, 0.99), len(all))
 	report(t, "drain under load", "p95 ≤ 2 s, p99 ≤ 5 s, ≥ 50 shutdowns", fmt.Sprintf("p95 %s, p99 %s, %d shutdowns", rounded(percentile(all, 0.95)), rounded(percentile(all, 0.99)), len(all)))
-	if percentile(all, 0.95) > 2*time.Second || percentile(all, 0.99) > 5*time.Second {
-		t.Errorf("too slow: %v", all)
-	}
+	return cmp.Or(checkBound(percentile(all, 0.95), 2*time.Second, "a drain at p95"), checkBound(percentile(all, 0.99), 5*time.Second, "a drain at p99"))
 }
 
 // slowBody is a body whose second half comes after a while: a request that
@@ -174,13 +177,11 @@ func (p *process) overloadInflight(inflight int, span time.Duration) error {
 	}
 	p99 := percentile(busy, 0.99)
 	p.t.Logf("Busy: p50 %s, p99 %s of %d", percentile(busy, 0.5), p99, len(busy))
-	if p99 > 50*time.Millisecond {
-		return slowErrorf("Busy took %s at p99, and 50ms are allowed", p99)
-	}
+	report(p.t, "twice the in-flight limit", "Busy ≤ 50 ms at p99", fmt.Sprintf("p50 %s, p99 %s of %d", rounded(percentile(busy, 0.5)), rounded(p99), len(busy)))
 	if full > half+half/4+16<<20 {
 		return fmt.Errorf("memory grows: %d MiB, then %d MiB", half>>20, full>>20)
 	}
-	return nil
+	return checkBound(p99, 50*time.Millisecond, "Busy at p99")
 }
 
 // upload sends one slow body and returns the code of the answer and when it
@@ -244,10 +245,10 @@ func checkHalfBodyDeadline(host, token string) error {
 	switch {
 	case answer.StatusCode != http.StatusRequestTimeout || problemCode(body) != "RequestTimeout":
 		return fmt.Errorf("%s %s", answer.Status, body)
-	case took < 900*time.Millisecond || took > 1100*time.Millisecond:
-		return slowErrorf("answered after %s, and the deadline was 1s", took)
+	case took < 900*time.Millisecond:
+		return fmt.Errorf("answered after %s, and the deadline was 1s", took)
 	}
-	return nil
+	return checkBound(took, 1100*time.Millisecond, "the answer at a deadline of 1s")
 }
 
 // fileSyscall finds in strace's output what was opened for writing.
@@ -399,16 +400,16 @@ func TestFloods(t *testing.T) {
 			conn.Close()
 		}
 	}()
-	closed := 0
-	for _, conn := range held {
-		_ = conn.SetReadDeadline(time.Now().Add(20 * time.Millisecond))
-		if _, err := conn.Read(make([]byte, 1)); err != nil && !os.IsTimeout(err) {
-			closed++
+	closed := map[net.Conn]bool{}
+	awaitCondition(t, p, "all but 256 of 600 connections of one address to be closed", func() bool {
+		for _, conn := range held {
+			_ = conn.SetReadDeadline(time.Now().Add(time.Millisecond))
+			if _, err := conn.Read(make([]byte, 1)); err != nil && !os.IsTimeout(err) {
+				closed[conn] = true
+			}
 		}
-	}
-	if closed < 600-256 {
-		t.Errorf("%d of 600 connections of one address were closed, and 256 are allowed", closed)
-	}
+		return 600-len(held)+len(closed) >= 600-256
+	})
 
 	// The local socket is another listener, and works.
 	if _, err := p.local().Put(t.Context(), strings.NewReader("meanwhile"), client.PutOptions{Size: 9}); err != nil {

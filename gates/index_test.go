@@ -3,6 +3,7 @@
 package gates
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -333,10 +334,10 @@ func (p *process) measureTimeouts(asked *atomic.Int64, n int, deadline time.Dura
 	low, high := slices.Min(took), percentile(took, 0.99)
 	report(p.t, fmt.Sprintf("index: a deadline of %s", deadline), "p99 within 50 ms of it", fmt.Sprintf("p50 %s, p99 %s over %d look-ups", rounded(percentile(took, 0.5)), rounded(high), len(took)))
 	p.t.Logf("a deadline of %s: from %s, p50 %s, p99 %s over %d look-ups", deadline, low.Round(time.Millisecond), percentile(took, 0.5).Round(time.Millisecond), high.Round(time.Millisecond), len(took))
-	if low < deadline-tolerance || high > deadline+tolerance {
-		return slowErrorf("answered from %s to %s (p99), and the deadline was %s", low, high, deadline)
+	if low < deadline-tolerance {
+		return fmt.Errorf("answered after %s, and the deadline was %s", low, deadline)
 	}
-	return nil
+	return checkBound(high, deadline+tolerance, "the answers at a deadline of %s, at p99", deadline)
 }
 
 // floodPrefix is the first byte of the addresses of a flood, so that routers
@@ -479,6 +480,12 @@ func (p *process) measureUnderFlood(f *lookupFlood, span time.Duration, refusal,
 	if err != nil {
 		return err
 	}
+	quietly, enough := context.WithTimeout(p.t.Context(), time.Second)
+	well, err := p.measureHealth(quietly)
+	enough()
+	if err != nil {
+		return err
+	}
 	ctx, cancel := context.WithCancel(p.t.Context())
 	defer cancel()
 	group := f.run(ctx, p, clientFrom(p.t, "127.0.0.2", f.callers))
@@ -492,6 +499,7 @@ func (p *process) measureUnderFlood(f *lookupFlood, span time.Duration, refusal,
 		vitals, err = p.measureHealth(watched)
 		vital <- err
 	}()
+	timer := watchTimer()
 	var during []time.Duration
 	var memory []int64
 	for round := 0; watched.Err() == nil && err == nil; round++ {
@@ -503,6 +511,7 @@ func (p *process) measureUnderFlood(f *lookupFlood, span time.Duration, refusal,
 		}
 	}
 	stop()
+	late := timer()
 	sick := <-vital
 	cancel()
 	group.Wait()
@@ -511,8 +520,8 @@ func (p *process) measureUnderFlood(f *lookupFlood, span time.Duration, refusal,
 	}
 	middle := (len(memory) + 1) / 2
 	half, full := slices.Max(memory[:middle]), slices.Max(memory[middle-1:])
-	report(p.t, "index: one address floods, refused with "+refusal, "polite p99 ≤ 2 × quiet + 50 ms; health ≤ 100 ms",
-		fmt.Sprintf("%s → %s; health %s", rounded(percentile(before, .99)), rounded(percentile(during, .99)), rounded(percentile(vitals, .99))))
+	reportRatio(p.t, "index: one address floods, refused with "+refusal, percentile(before, .99), percentile(during, .99), late)
+	reportRatio(p.t, "index: health beside the flood, refused with "+refusal, percentile(well, .99), percentile(vitals, .99), late)
 	p.t.Logf("polite: p50 %s, p99 %s before; p50 %s, p99 %s during the flood; health, readiness and version: p50 %s, p99 %s; the flood was told %v; rss %d, then %d MiB; %v breakers opened",
 		percentile(before, .5), percentile(before, .99), percentile(during, .5), percentile(during, .99), percentile(vitals, .5), percentile(vitals, .99), f.codes, half>>20, full>>20, p.metric("breaker_open_total", ""))
 	switch {
@@ -520,17 +529,14 @@ func (p *process) measureUnderFlood(f *lookupFlood, span time.Duration, refusal,
 		return fmt.Errorf("the flood was never told %s: %v", refusal, f.codes)
 	case full > half+half/4+16<<20:
 		return fmt.Errorf("memory grows: %d MiB, then %d MiB", half>>20, full>>20)
-	case percentile(during, .99) > 2*percentile(before, .99)+50*time.Millisecond:
-		return slowErrorf("polite look-ups took %s at p99 during the flood, and %s before", percentile(during, .99), percentile(before, .99))
-	case percentile(vitals, .99) > 100*time.Millisecond:
-		return slowErrorf("health, readiness and version took %s at p99", percentile(vitals, .99))
 	}
 	for code := range f.codes {
 		if !slices.Contains([]string{refusal, "200", "Timeout"}, code) {
 			return fmt.Errorf("the flood was told %s", code)
 		}
 	}
-	return nil
+	return cmp.Or(checkRatio("polite look-ups", percentile(before, .99), percentile(during, .99), late),
+		checkRatio("health, readiness and version", percentile(well, .99), percentile(vitals, .99), late))
 }
 
 // The waves and the budget change again and again under load, and no request is
@@ -588,11 +594,14 @@ func TestIndexReloadUnderLoad(t *testing.T) {
 	group.Wait()
 	configure(2, 1, 20, 300)
 	p.reload()
-	f := p.lookupProviders(quiet)
-	if f.status != http.StatusGatewayTimeout || f.took > 4*time.Second {
-		t.Errorf("with a deadline of 300 ms: %d %s after %s", f.status, f.code, f.took)
-	}
-	t.Logf("%d look-ups over %d reloads, none lost; the last deadline was kept after %s", answered.Load(), reloads, f.took.Round(time.Millisecond))
+	retryMeasurement(t, func() error {
+		f := p.lookupProviders(quiet)
+		if f.status != http.StatusGatewayTimeout {
+			return fmt.Errorf("with a deadline of 300 ms: %d %s after %s", f.status, f.code, f.took)
+		}
+		report(t, "index: reloads under load", "no look-up lost, and the last deadline holds", fmt.Sprintf("%d over %d reloads, 300 ms kept after %s", answered.Load(), reloads, rounded(f.took)))
+		return checkBound(f.took, 350*time.Millisecond, "a look-up with a deadline of 300 ms")
+	})
 	p.stop(syscall.SIGTERM)
 }
 

@@ -40,9 +40,7 @@ func buildAndRun(m *testing.M) int {
 		fmt.Fprintf(os.Stderr, "go build: %v\n%s", err, out)
 		return 1
 	}
-	code := m.Run()
-	printTable()
-	return code
+	return printTable(m.Run())
 }
 
 // isLong reports whether the gates are to be thorough.
@@ -95,6 +93,7 @@ func startWith(t *testing.T, under, arguments []string, environment ...string) *
 // launch is startWith for another program than the one under test.
 func launch(t *testing.T, program string, under, arguments []string, environment ...string) *process {
 	t.Helper()
+	reportGate(t)
 	socket := fmt.Sprintf("micronode-gates-%d-%d", os.Getpid(), serial.Add(1))
 	line := append(under, program, "run", "--http", "127.0.0.1:0", "--admin", "127.0.0.1:0", "--overlay", "127.0.0.1:0", "--socket", socket)
 	line = append(line, arguments...)

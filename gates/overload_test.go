@@ -112,21 +112,23 @@ func twiceTheWork(t *testing.T) {
 		return send(ctx, web, http.MethodPost, p.http+"/put", token, fmt.Sprint("work ", i, time.Now()))
 	})
 	good := func(int) error { return requestOK(t, web, http.MethodGet, p.http+"/o/"+small.String(), "", "") }
-	named := false
+	named, rejected := false, func() float64 { return p.metric("busy_rejections_total", `endpoint="work"`) }
 	compareLatency(t, "twice the queue `work`, on a slow disk", good, func() func() {
 		quit, thawed := make(chan struct{}), make(chan struct{})
 		go func() {
 			defer close(thawed)
 			for {
 				disk.fsfreeze("-f")
-				stop := sleepOr(quit, 700*time.Millisecond)
+				stop := sleepOr(quit, 2500*time.Millisecond) // the rate of work fills the queue in a second
 				disk.fsfreeze("-u")
 				if stop || sleepOr(quit, 30*time.Millisecond) {
 					return
 				}
 			}
 		}()
+		before := rejected()
 		end := all.start(t)
+		awaitCondition(t, p, "the queue `work` to be full, at its default", func() bool { return rejected() > before })
 		_, now := p.awaitReadyz("the full queue", 10*time.Second, func(r readyz) bool { return !r.WriteReady })
 		named = named || now.hasReason("node/work") || now.hasReason("node/disk")
 		return func() { end(); close(quit); <-thawed }

@@ -13,6 +13,7 @@ import (
 	"micronode/internal/capability"
 	"micronode/internal/edge/fill"
 	"micronode/internal/ingress"
+	"micronode/internal/testkit"
 )
 
 // Conditions and ranges are answered by the origin's own validators, and weak
@@ -274,9 +275,7 @@ func TestALargeFileIsSentOnAsItComes(t *testing.T) {
 			}
 		}
 		http.DefaultClient.CloseIdleConnections()
-		for f.waiting() > 0 { // the last byte is sent before the store has it
-			time.Sleep(time.Millisecond)
-		}
+		testkit.WaitFor(t, "the store has it", func() bool { return f.waiting() == 0 }) // the last byte is sent before
 		if got := f.get("/edge/assets/"+host+"/large", "Range", "bytes=1-2"); got.status != http.StatusPartialContent || got.header.Get("Age") == "" {
 			t.Errorf("it was not kept: %d %v", got.status, got.header)
 		}

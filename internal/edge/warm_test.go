@@ -15,6 +15,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/testutil"
 
 	"micronode/internal/ingress"
+	"micronode/internal/testkit"
 )
 
 // raw sends a request as it is and returns the answer as it came, without what
@@ -129,9 +130,7 @@ func TestWarmHitsAreCounted(t *testing.T) {
 	}
 	// An answer is counted when it is written; the client may receive it first.
 	hits := func() float64 { return testutil.ToFloat64(f.edge.metrics.hits) - before }
-	for deadline := time.Now().Add(time.Minute); hits() < 5 && time.Now().Before(deadline); {
-		time.Sleep(time.Millisecond)
-	}
+	testkit.WaitFor(t, "five hits are counted", func() bool { return hits() >= 5 })
 	if hits() != 5 {
 		t.Errorf("five hits were counted as %v", hits())
 	}

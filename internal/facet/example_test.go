@@ -14,6 +14,7 @@ import (
 	"micronode/internal/mailbox"
 	"micronode/internal/observe"
 	"micronode/internal/supervise"
+	"micronode/internal/testkit"
 )
 
 // A post is delivered to the followers of its author.
@@ -62,9 +63,7 @@ func Example() {
 	}
 	ask(http.MethodPut, "/graph/bob/follows/ann", "", "a", "bob", "b", "ann")
 	ask(http.MethodPost, "/feed/ann", `{"body":"the bridge is open again"}`, "user", "ann")
-	for !strings.Contains(ask(http.MethodGet, "/feed/bob", "", "user", "bob"), "bridge") {
-		time.Sleep(time.Millisecond) // it comes in a moment
-	}
+	testkit.Poll(func() bool { return strings.Contains(ask(http.MethodGet, "/feed/bob", "", "user", "bob"), "bridge") })
 	fmt.Println("bob reads it")
 	// Output: bob reads it
 }

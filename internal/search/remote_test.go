@@ -1,15 +1,16 @@
 package search
 
 import (
+	"fmt"
 	"net/http"
 	"strings"
 	"testing"
-	"time"
 
 	"micronode/fault"
 	"micronode/internal/flow"
 	"micronode/internal/ingress"
 	"micronode/internal/ingress/ingresstest"
+	"micronode/internal/testkit"
 )
 
 // A search in another process learns of changes, and can be searched.
@@ -23,15 +24,10 @@ func TestALibraryElsewhere(t *testing.T) {
 	}
 	finds := func(want int64) {
 		t.Helper()
-		for deadline := time.Now().Add(20 * time.Second); ; time.Sleep(2 * time.Millisecond) {
+		testkit.WaitFor(t, fmt.Sprintf("%d are found", want), func() bool {
 			found, err := far.Search(t.Context(), "fox", 20, 0)
-			if err == nil && found.Total == want && int64(len(found.Hits)) == want {
-				return
-			}
-			if time.Now().After(deadline) {
-				t.Fatalf("%+v, %v; want %d", found, err, want)
-			}
-		}
+			return err == nil && found.Total == want && int64(len(found.Hits)) == want
+		})
 	}
 	fox := s.put("the quick brown fox")
 	finds(1)

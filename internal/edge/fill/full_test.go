@@ -22,6 +22,7 @@ import (
 	"micronode/fault"
 	"micronode/internal/disk/disktest"
 	"micronode/internal/store"
+	"micronode/internal/testkit"
 )
 
 // fullStore is a store whose disk can be made full: it accepts the beginning of
@@ -212,10 +213,8 @@ func onAFullDisk(t *testing.T) {
 	}
 	await := func(otherwise string, done func() bool) {
 		t.Helper()
-		for deadline := time.Now().Add(time.Minute); !done(); time.Sleep(time.Millisecond) {
-			if time.Now().After(deadline) {
-				t.Fatal(otherwise)
-			}
+		if !testkit.Poll(done) {
+			t.Fatal(otherwise)
 		}
 	}
 	want := func(w *fixture, path string, hit bool) {

@@ -121,12 +121,22 @@ func writeText(text string) func(net.Conn, *http.Request) {
 	return func(c net.Conn, _ *http.Request) { _, _ = io.WriteString(c, text) }
 }
 
-// writeSlowly writes a text and then a chunk again and again, with a pause.
-func writeSlowly(text, chunk string, pause time.Duration) func(net.Conn, *http.Request) {
+// writeEndlessly writes a text and then a chunk again and again.
+func writeEndlessly(text, chunk string) func(net.Conn, *http.Request) {
 	return func(c net.Conn, _ *http.Request) {
 		_, err := io.WriteString(c, text)
 		for err == nil {
-			time.Sleep(pause)
+			_, err = io.WriteString(c, chunk)
+		}
+	}
+}
+
+// writeSlowly is writeEndlessly with a pause before each chunk.
+func writeSlowly(text, chunk string) func(net.Conn, *http.Request) {
+	return func(c net.Conn, _ *http.Request) {
+		_, err := io.WriteString(c, text)
+		for err == nil {
+			time.Sleep(50 * time.Millisecond)
 			_, err = io.WriteString(c, chunk)
 		}
 	}
@@ -181,11 +191,8 @@ func TestHostileOrigins(t *testing.T) {
 		reason string
 	}{
 		"says that it sends too much":  {writeText(head + "Content-Length: 1048577\r\n\r\n"), fault.UpstreamFailed, ReasonBody},
-		"sends without end":            {writeSlowly(head+"Transfer-Encoding: chunked\r\n\r\n", chunk, 0), fault.UpstreamFailed, ReasonBody},
-		"sends without end or length":  {writeSlowly(head+"\r\n", block, 0), fault.UpstreamFailed, ReasonBody},
-		"sends a byte now and then":    {writeSlowly(head+"Content-Length: 1000\r\n\r\n", "x", 50*time.Millisecond), fault.Timeout, ReasonTimeout},
-		"sends headers now and then":   {writeSlowly("HTTP/1.1 200 OK\r\n", "A: b\r\n", 50*time.Millisecond), fault.Timeout, ReasonTimeout},
-		"says nothing":                 {func(c net.Conn, _ *http.Request) { _, _ = io.Copy(io.Discard, c) }, fault.Timeout, ReasonTimeout},
+		"sends without end":            {writeEndlessly(head+"Transfer-Encoding: chunked\r\n\r\n", chunk), fault.UpstreamFailed, ReasonBody},
+		"sends without end or length":  {writeEndlessly(head+"\r\n", block), fault.UpstreamFailed, ReasonBody},
 		"hangs up at once":             {writeText(""), fault.UpstreamFailed, ReasonUpstream},
 		"hangs up in the header":       {writeText("HTTP/1.1 200 OK\r\nCont"), fault.UpstreamFailed, ReasonUpstream},
 		"sends half of the body":       {writeText(head + "Content-Length: 10\r\n\r\nhello"), fault.UpstreamFailed, ReasonUpstream},
@@ -197,8 +204,8 @@ func TestHostileOrigins(t *testing.T) {
 		"sends a part":                 {writeText("HTTP/1.1 206 Partial Content\r\nContent-Range: bytes 0-4/5\r\nContent-Length: 5\r\n\r\nhello"), fault.UpstreamFailed, ReasonUpstream},
 		"sends no status line":         {writeText("what?\r\n\r\n"), fault.UpstreamFailed, ReasonUpstream},
 		"sends huge headers":           {writeText(head + "X: " + strings.Repeat("y", 2*maxHeaderBytes) + "\r\nContent-Length: 0\r\n\r\n"), fault.UpstreamFailed, ReasonUpstream},
-		"sends many headers":           {writeSlowly("HTTP/1.1 200 OK\r\n", strings.Repeat("A: b\r\n", 1000), 0), fault.UpstreamFailed, ReasonUpstream},
-		"sends a flood of early hints": {writeSlowly("", strings.Repeat("HTTP/1.1 103 Early Hints\r\nLink: </x>\r\n\r\n", 100), 0), fault.UpstreamFailed, ReasonUpstream},
+		"sends many headers":           {writeEndlessly("HTTP/1.1 200 OK\r\n", strings.Repeat("A: b\r\n", 1000)), fault.UpstreamFailed, ReasonUpstream},
+		"sends a flood of early hints": {writeEndlessly("", strings.Repeat("HTTP/1.1 103 Early Hints\r\nLink: </x>\r\n\r\n", 100)), fault.UpstreamFailed, ReasonUpstream},
 		"switches protocols":           {writeText("HTTP/1.1 101 Switching Protocols\r\nUpgrade: x\r\nConnection: upgrade\r\n\r\n"), fault.UpstreamFailed, ReasonUpstream},
 		"says 304 to no question":      {writeText("HTTP/1.1 304 Not Modified\r\nETag: \"x\"\r\n\r\n"), fault.IntegrityFail, ReasonValidator},
 		"sends a bomb of gzip":         {writeText(whole("Content-Encoding: gzip\r\n", bombs["gzip"])), fault.RatioCap, ReasonInflate},
@@ -215,18 +222,9 @@ func TestHostileOrigins(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			v := newHostileOrigin(t, c.act)
-			w := newHostileFixture(t, v.address, with(func(config *Config) {
-				if c.reason == ReasonTimeout {
-					config.Timeout = 400 * time.Millisecond
-				}
-			}))
+			w := newHostileFixture(t, v.address)
 			w.wantRefused(requestAt(v.address, "/"), c.kind, c.reason)
 			w.wantEmpty()
-			patient := w.policy.Load().Config
-			patient.Timeout = longTimeout
-			if err := w.Reconfigure(patient, DefaultBreakerConfig(), []string{v.address}); err != nil {
-				t.Fatal(err)
-			}
 			if held := w.store.Usage().Held; held != 0 {
 				t.Errorf("%d bytes are still reserved", held)
 			}
@@ -239,6 +237,34 @@ func TestHostileOrigins(t *testing.T) {
 			if events := w.eventsOf(EventRefused); len(events) != 1 || events[0].Reason != c.reason {
 				t.Errorf("the audit heard %+v", events)
 			}
+		})
+	}
+}
+
+// An origin that lets the reader wait is refused at the timeout, however it
+// does so, and costs its other keys nothing.
+func TestOriginsThatTakeTheirTime(t *testing.T) {
+	for name, act := range map[string]func(net.Conn, *http.Request){
+		"sends a byte now and then":  writeSlowly("HTTP/1.1 200 OK\r\nCache-Control: max-age=60\r\nContent-Length: 1000\r\n\r\n", "x"),
+		"sends headers now and then": writeSlowly("HTTP/1.1 200 OK\r\n", "A: b\r\n"),
+		"says nothing":               func(c net.Conn, _ *http.Request) { _, _ = io.Copy(io.Discard, c) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			inBubble(t, func(t *testing.T) {
+				w := newBareFixture(t, with(func(c *Config) { c.Tries, c.Timeout = 1, 400*time.Millisecond }))
+				w.network.host("origin.test:443", (&hostileOrigin{act: act}).serve)
+				w.wantRefused(request("/"), fault.Timeout, ReasonTimeout)
+				w.wantEmpty()
+				if held := w.store.Usage().Held; held != 0 {
+					t.Errorf("%d bytes are still reserved", held)
+				}
+				if got, err := w.ask(request("/good")); err != nil || got.body != "good" {
+					t.Errorf("another key of the same origin: %+v, %v", got, err)
+				}
+				if events := w.eventsOf(EventRefused); len(events) != 1 || events[0].Reason != ReasonTimeout {
+					t.Errorf("the audit heard %+v", events)
+				}
+			})
 		})
 	}
 }

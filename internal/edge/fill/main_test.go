@@ -30,6 +30,7 @@ import (
 	"micronode/internal/flow"
 	"micronode/internal/store"
 	"micronode/internal/supervise"
+	"micronode/internal/testkit"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -322,10 +323,8 @@ func (w *fixture) end() {
 		end()
 	}
 	w.network.cut()
-	for w.answers.Load() > 0 {
-		time.Sleep(10 * time.Millisecond) // in the bubble; handlers outlive their servers
-	}
-	_ = w.store.Close() // a handle that is open now has leaked
+	testkit.WaitFor(w.t, "all handlers have returned", func() bool { return w.answers.Load() == 0 }) // they outlive their servers
+	_ = w.store.Close()                                                                              // a handle that is open now has leaked
 	if left := w.store.Usage().Lingering; left != 0 {
 		w.t.Errorf("%d bytes are held open by nobody", left)
 	}

@@ -91,9 +91,7 @@ func serve(t *testing.T, handler http.HandlerFunc) *Endpoint {
 		close(n.conns)
 		_ = server.Close()
 		<-done
-		for answering.Load() > 0 {
-			time.Sleep(10 * time.Millisecond) // in the bubble
-		}
+		testkit.WaitFor(t, "all handlers have returned", func() bool { return answering.Load() == 0 })
 	})
 	e, err := NewEndpoint(EndpointSpec{URL: "http://127.0.0.1/routing/v1/", Client: &http.Client{Transport: transport}})
 	testkit.Must(t, err)

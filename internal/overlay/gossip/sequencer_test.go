@@ -182,23 +182,20 @@ func checkOrder(t *testing.T, allSigned bool) {
 	}
 
 	for batch := range slices.Chunk(all, 16) {
-		for b.ingress.Len(1)+c.ingress.Len(1) > 100 { // or it is shed
-			time.Sleep(100 * time.Microsecond)
-		}
+		testkit.WaitFor(t, "there is room", func() bool { return b.ingress.Len(1)+c.ingress.Len(1) <= 100 }) // or it is shed
 		b.arrive(a, batch...)
 	}
 
 	var relayed orderChecker
-	for deadline := time.Now().Add(time.Minute); relayed.count < len(all); {
+	if !testkit.Poll(func() bool {
 		for _, one := range end.take() {
 			l, err := one.Gossip.DecodeMessage()
 			testkit.Must(t, err)
 			relayed.check(t, "a peer of C", oap.PeerIDOf(l.Key[:]), l.Topic, l.Seq)
 		}
-		if time.Now().After(deadline) {
-			t.Fatalf("%d of %d messages came through; %d and %d were shed", relayed.count, len(all), b.tally.drops(DropIngress), c.tally.drops(DropIngress))
-		}
-		time.Sleep(time.Millisecond)
+		return relayed.count == len(all)
+	}) {
+		t.Fatalf("%d of %d messages came through; %d and %d were shed", relayed.count, len(all), b.tally.drops(DropIngress), c.tally.drops(DropIngress))
 	}
 	due := map[string]int{}
 	for i := range all {

@@ -17,6 +17,7 @@ import (
 	"micronode/internal/registry"
 	"micronode/internal/registry/journal"
 	"micronode/internal/registry/ledger"
+	"micronode/internal/testkit"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -65,10 +66,11 @@ func TestForgedWithAnEditor(t *testing.T) {
 	l.write(t, j)
 	n, err := open(t, j, func(c *registry.Config) { c.Storage.Retain, c.Storage.CheckpointInterval = retained, time.Millisecond })
 	must(t, err)
-	for first := uint64(0); first == 0; time.Sleep(5 * time.Millisecond) {
-		_, first, err = j.Pruned(t.Context())
+	testkit.WaitFor(t, "the log is pruned", func() bool {
+		_, first, err := j.Pruned(t.Context())
 		must(t, err)
-	}
+		return first > 0
+	})
 	n.stop()
 	report, err := registry.VerifyFolder(t.Context(), folder, l.trust(), nil)
 	if err != nil || report.First == 0 || report.Head.Version != versions-1 {

@@ -15,6 +15,7 @@ import (
 	"micronode/internal/flow"
 	"micronode/internal/search"
 	"micronode/internal/search/bleve"
+	"micronode/internal/testkit"
 )
 
 // blockWrites creates folders in place of the next segments, so that none can
@@ -55,15 +56,7 @@ func TestAFolderThatCannotBeWritten(t *testing.T) {
 		wantIDs(t, "fox", ids(t, c, "fo*"), before.ID, during.ID)
 	}
 	free()
-	for end := time.Now().Add(20 * time.Second); ; time.Sleep(time.Millisecond) {
-		err := c.Put([]search.Document{after})
-		if err == nil {
-			break
-		}
-		if time.Now().After(end) {
-			t.Fatal(err)
-		}
-	}
+	testkit.WaitFor(t, "it can be written", func() bool { return c.Put([]search.Document{after}) == nil })
 	wantIDs(t, "fox", ids(t, c, "fox"), before.ID, during.ID, after.ID)
 	if err := c.Close(); err != nil {
 		t.Fatal(err)

@@ -20,6 +20,7 @@ import (
 	"micronode/internal/search/bleve"
 	"micronode/internal/store"
 	"micronode/internal/supervise"
+	"micronode/internal/testkit"
 )
 
 // testSearch is a complete one: a store, an engine and an ingester.
@@ -74,16 +75,15 @@ func (s *testSearch) put(raw []byte) b3.Address {
 // await repeats a query until it has as many results as it should.
 func (s *testSearch) await(query string, want int64) search.Results {
 	s.t.Helper()
-	for {
-		found, err := s.Search.Search(context.Background(), query, 20, 0)
-		if err != nil {
+	var found search.Results
+	testkit.WaitFor(s.t, fmt.Sprintf("%q has %d results", query, want), func() bool {
+		var err error
+		if found, err = s.Search.Search(context.Background(), query, 20, 0); err != nil {
 			s.t.Fatal(err)
 		}
-		if found.Total == want {
-			return found
-		}
-		time.Sleep(time.Millisecond) // there is nothing to wait on but the answer; the test's own time-out ends it
-	}
+		return found.Total == want
+	})
+	return found
 }
 
 func ram() *store.RAM {

@@ -45,7 +45,7 @@ func (n *Node) listen(ctx context.Context, loaded *config.Loaded[Config]) error 
 // program has it, the next free port is used, and the banner says so.
 func (n *Node) listenTCP(ctx context.Context, loaded *config.Loaded[Config], server *ingress.Server, key string, o ingress.ListenOptions) (l *ingress.Listener, err error) {
 	candidates := ingress.NextPorts(o.Addr)
-	if loaded.Origin(key).Layer != config.LayerDefault || o.TLS != nil { // another port is of no use to browsers
+	if loaded.Origin(key).Layer != config.LayerDefault || o.Name == "http" && len(loaded.Value.HTTP.ACME.Domains) > 0 { // another port is of no use to --domain
 		candidates = candidates[:1]
 	}
 	taken := o.Addr

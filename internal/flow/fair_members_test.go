@@ -87,7 +87,9 @@ func TestReassign(t *testing.T) {
 			t.Fatalf("took %s", got)
 		}
 		fits := func(item string) func(string) bool { return func(other string) bool { return other == item } }
-		if f.Reassign(1, 1, fits("1a"), 2) || f.Reassign(1, 2, fits("1c"), 2) {
+		var noted []string
+		note := func(item string) { noted = append(noted, item) }
+		if f.Reassign(1, 1, fits("1a"), 2, note) || f.Reassign(1, 2, fits("1c"), 2, note) {
 			t.Error("what does not wait was reassigned")
 		}
 		got := make(chan string)
@@ -99,15 +101,18 @@ func TestReassign(t *testing.T) {
 			got <- into[0]
 		}()
 		synctest.Wait()
-		if !f.Reassign(1, 1, fits("1c"), 2) {
+		if !f.Reassign(1, 1, fits("1c"), 2, note) {
 			t.Error("it was not reassigned")
 		}
 		if item := <-got; item != "1c" {
 			t.Errorf("took %q", item)
 		}
 		giveFrom(f, "2a", "2b")
-		if f.Reassign(1, 1, fits("1b"), 2) {
+		if f.Reassign(1, 1, fits("1b"), 2, note) {
 			t.Error("who has more got more")
+		}
+		if fmt.Sprint(noted) != "[1c]" {
+			t.Errorf("noted %s, want what was reassigned", noted)
 		}
 		f.DoneBy(1, 1, 2)
 		f.DoneBy(1, 1, 1)

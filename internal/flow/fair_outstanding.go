@@ -62,8 +62,9 @@ func (f *Fair[T]) ready(c *class) int32 {
 // Reassign gives the first waiting item of a class that fits to another member,
 // if that one has fewer items waiting and outstanding. It reports whether it
 // did. It is for work that several members want: none of them should wait for
-// the turn of the one that wants most.
-func (f *Fair[T]) Reassign(b int, class uint64, fits func(T) bool, member uint64) bool {
+// the turn of the one that wants most. What note stores is there before the item
+// can be taken; it is called under the lock of the queue and locks nothing.
+func (f *Fair[T]) Reassign(b int, class uint64, fits func(T) bool, member uint64, note func(T)) bool {
 	f.mu.Lock()
 	at, c := f.seek(classKey{b, class}, fits)
 	if at == 0 {
@@ -76,6 +77,7 @@ func (f *Fair[T]) Reassign(b int, class uint64, fits func(T) bool, member uint64
 	var w *waiting[struct{}] // a consumer, if the item may be taken now
 	if given {
 		item.Member = member
+		note(item.Item)
 		w = f.nextPopper()
 	}
 	f.mu.Unlock()

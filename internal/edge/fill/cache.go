@@ -263,10 +263,11 @@ func (c *Cache) Next(ctx context.Context) (supervise.Job, error) {
 		if _, err := c.work.Take(ctx, next[:], 1); err != nil {
 			return nil, err
 		}
-		if f := next[0]; c.markStarted(f) {
+		f := next[0]
+		if c.markStarted(f) {
 			return &job{c, f}, nil
 		}
-		c.work.DoneBy(workBand, next[0].class, c.memberOf(next[0])) // it was completed meanwhile
+		c.work.DoneBy(workBand, f.class, f.client.Load()) // it was completed meanwhile
 	}
 }
 

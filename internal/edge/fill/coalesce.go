@@ -56,18 +56,9 @@ func (c *Cache) board(o fillRequest, private bool) *flight {
 // under way at the origin: otherwise a client that has asked for everything
 // first would keep the others waiting for its turn.
 func (c *Cache) adopt(f *flight, member uint64) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if !f.started && !f.completed && f.member != member && c.work.Reassign(workBand, f.class, func(other *flight) bool { return other == f }, member) {
-		f.member = member
+	if f.client.Load() != member {
+		c.work.Reassign(workBand, f.class, func(other *flight) bool { return other == f }, member, func(f *flight) { f.client.Store(member) })
 	}
-}
-
-// memberOf is the client whose share a flight counts against.
-func (c *Cache) memberOf(f *flight) uint64 {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return f.member
 }
 
 // isPrivate reports whether the answer to a request is most likely usable by
@@ -83,6 +74,7 @@ func (c *Cache) boardOrLaunch(f *flight) (*flight, bool) {
 	defer c.mu.Unlock()
 	f.joinable = f.joinable && !c.isPrivate(f.fillRequest)
 	f.class = classOf(f.target.host)
+	f.client.Store(f.member)
 	f.id = flightID{f.key, c.index.variant(f.key, f.forwarded)}
 	if f.joinable {
 		if other := c.flights.board(f.id, f.background); other != nil {
@@ -99,7 +91,7 @@ func (c *Cache) boardOrLaunch(f *flight) (*flight, bool) {
 // waiter of a rejected flight gets the error. If f itself is rejected, enqueue
 // returns the error.
 func (c *Cache) enqueue(f *flight) (refused error) {
-	for _, rejected := range c.work.Offer(workBand, []flow.FairItem[*flight]{{Class: f.class, Member: c.memberOf(f), Cost: 1, Item: f}}, nil) {
+	for _, rejected := range c.work.Offer(workBand, []flow.FairItem[*flight]{{Class: f.class, Member: f.client.Load(), Cost: 1, Item: f}}, nil) {
 		err := c.rejectFault()
 		c.complete(rejected, outcome{err: err})
 		if rejected == f {
@@ -287,10 +279,10 @@ func (c *Cache) complete(f *flight, out outcome) {
 	if out.bodyRetained {
 		c.index.releaseBody(out.entry.address)
 	}
-	opened, started, member := f.body, won && f.started, f.member
+	opened, started := f.body, won && f.started
 	c.mu.Unlock()
 	if started {
-		c.work.DoneBy(workBand, f.class, member)
+		c.work.DoneBy(workBand, f.class, f.client.Load())
 	}
 	if out.entry != nil && !kept {
 		c.deleteUnreferenced(out.store, out.entry.address) // before the waiters wake: the body is out of the store when they read it

@@ -168,7 +168,7 @@ func (o *originFetch) close() {
 // progress. A 503 or 504 is an error if there is time to retry, and the answer
 // if there is not. One with a lifetime of its own is always the answer.
 func (o *originFetch) attempt(ctx context.Context, n int) (out outcome, err error) {
-	member := o.cache.memberOf(o.flight)
+	member := o.flight.client.Load()
 	ctx, alarm := o.newFillTimer(ctx)
 	defer alarm.stop()
 	got, err := o.policy.fetch(ctx, o.flight.target, o.requestHeader(), func(host string) (func(error), error) { return o.cache.breakers.AllowFrom(host, member) })

@@ -30,7 +30,7 @@ type fillRequest struct {
 	key       string
 	forwarded http.Header // the part of the client's header that is sent to the origin
 	noStore   bool        // the client does not want the answer to be stored
-	member    uint64      // the client whose share it counts against; of a flight guarded by the owner of the flights
+	member    uint64      // the client that asks
 }
 
 // flightID identifies a joinable flight.
@@ -46,6 +46,8 @@ type flight struct {
 	background bool // has no waiters at launch
 	done       chan struct{}
 	bodyReady  chan struct{} // closed when there is a body to read, before it is complete
+
+	client atomic.Uint64 // whose share it counts against; the queue hands it to another that boards and has less
 
 	// guarded by the owner of the flights
 	aboard      int

@@ -12,6 +12,7 @@ import (
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
+	"net/netip"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -689,12 +690,13 @@ func TestAFullQueue(t *testing.T) {
 	}
 }
 
-// occupy takes a slot of the queue until the test ends.
+// occupy takes a slot of the queue until the test ends, as the client that the
+// requests of the test are from.
 func (f *fixture) occupy(host string, n int) error {
 	result := make(chan error, 1)
 	before := f.waiting()
 	go func() {
-		_, err := f.edge.cache.Get(f.t.Context(), fill.Request{Host: host, Path: fmt.Sprintf("/%d", n), Method: http.MethodGet, Header: http.Header{}})
+		_, err := f.edge.cache.Get(f.t.Context(), fill.Request{Host: host, Path: fmt.Sprintf("/%d", n), Method: http.MethodGet, Header: http.Header{}, Client: netip.MustParseAddr("127.0.0.1")})
 		result <- err
 	}()
 	f.t.Cleanup(func() { <-result })

@@ -251,8 +251,14 @@ func TestOriginsThatTakeTheirTime(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			inBubble(t, func(t *testing.T) {
+				var served sync.WaitGroup
+				t.Cleanup(served.Wait) // after the fixture has cut the connections
 				w := newBareFixture(t, with(func(c *Config) { c.Tries, c.Timeout = 1, 400*time.Millisecond }))
-				w.network.host("origin.test:443", (&hostileOrigin{act: act}).serve)
+				w.network.host("origin.test:443", func(c net.Conn) {
+					served.Add(1)
+					defer served.Done()
+					(&hostileOrigin{act: act}).serve(c)
+				})
 				w.wantRefused(request("/"), fault.Timeout, ReasonTimeout)
 				w.wantEmpty()
 				if held := w.store.Usage().Held; held != 0 {
@@ -315,11 +321,13 @@ func TestUnreadBytesAreNoAnswer(t *testing.T) {
 			ask := func(path string, trace *httptrace.ClientTrace) (http.Header, string) {
 				to, err := newTarget(v.address, path, "")
 				if err != nil {
-					t.Fatal(err)
+					t.Error(err)
+					return nil, ""
 				}
 				var got originResponse
 				if err := p.roundTrip(httptrace.WithClientTrace(ctx, trace), to, http.Header{}, &got); err != nil {
-					t.Fatal(err)
+					t.Error(err)
+					return nil, ""
 				}
 				defer got.Body.Close()
 				body, err := io.ReadAll(got.Body)
@@ -330,11 +338,19 @@ func TestUnreadBytesAreNoAnswer(t *testing.T) {
 			}
 			pooled, asked := make(chan struct{}), make(chan struct{})
 			look := sync.OnceFunc(func() { close(asked) })
-			_, first := ask("/", &httptrace.ClientTrace{PutIdleConn: func(error) { close(pooled); <-asked }})
-			<-pooled
+			first := make(chan string, 1)
+			go func() { // the connection is in the pool, and its reader held up, while the next request takes it
+				_, body := ask("/", &httptrace.ClientTrace{PutIdleConn: func(error) { close(pooled); <-asked }})
+				first <- body
+			}()
+			select {
+			case <-pooled:
+			case body := <-first:
+				t.Fatalf("the connection of the first answer, %q, was not kept", body)
+			}
 			header, second := ask("/good", &httptrace.ClientTrace{WroteRequest: func(httptrace.WroteRequestInfo) { look() }})
 			look()
-			if first != "hello" || second != "good" || header.Get("X-Evil") != "" {
+			if first := <-first; first != "hello" || second != "good" || header.Get("X-Evil") != "" {
 				t.Errorf("%q, then %q with %v", first, second, header)
 			}
 		})

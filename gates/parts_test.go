@@ -430,13 +430,25 @@ func (p *process) prepareFeed(reader, author string) {
 // status is that of the answer to a GET.
 func (p *process) status(path string) int {
 	p.t.Helper()
-	answer, err := http.Get(p.http + path)
-	if err != nil {
-		p.t.Fatal(err)
-	}
+	answer := p.read(path)
 	_, _ = io.Copy(io.Discard, answer.Body)
 	answer.Body.Close()
 	return answer.StatusCode
+}
+
+// read sends a GET with a capability, as reads of the inside need one.
+func (p *process) read(path string) *http.Response {
+	p.t.Helper()
+	request, err := http.NewRequestWithContext(p.t.Context(), http.MethodGet, p.http+path, http.NoBody)
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	request.Header.Set("Authorization", "Bearer "+p.token("edge:purge"))
+	answer, err := http.DefaultClient.Do(request)
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	return answer
 }
 
 // expectRefusal makes a request that cannot be answered now, and checks the
@@ -444,12 +456,9 @@ func (p *process) status(path string) int {
 func (p *process) expectRefusal(path string) {
 	p.t.Helper()
 	for range 3 {
-		answer, err := http.Get(p.http + path)
-		if err != nil {
-			p.t.Fatal(err)
-		}
+		answer := p.read(path)
 		var problem struct{ Code, Next string }
-		err = json.NewDecoder(answer.Body).Decode(&problem)
+		err := json.NewDecoder(answer.Body).Decode(&problem)
 		answer.Body.Close()
 		if err != nil || problem.Code != "NotReady" && problem.Code != "UpstreamFailed" || problem.Next == "" || answer.Header.Get("Retry-After") == "" {
 			p.t.Errorf("%s: %d %+v, Retry-After %q, %v", path, answer.StatusCode, problem, answer.Header.Get("Retry-After"), err)

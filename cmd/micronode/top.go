@@ -23,7 +23,7 @@ func (topCommand) Help() string {
 
 In a pipe there is one view, unless --interval is given. With --json each view is an object on its own line. One view takes two samples, an interval apart.
 
-The figures come from /metrics. With MICRO_URL that needs a token with the scope admin in MICRO_TOKEN; without one the view has no rates.
+On the node's machine it uses the local socket. With MICRO_URL it needs a token in MICRO_TOKEN, and for the rates, which come from /metrics, one with the scope admin.
 
 Examples:
 

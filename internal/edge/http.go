@@ -43,7 +43,7 @@ func (e *Edge) Routes() []ingress.Route {
 				Kinds: []fault.Kind{fault.NotFound, fault.NotReady}},
 		},
 		{
-			Service: service, Methods: get, Pattern: "/edge/packs", Handler: e.handlePacks, Class: ingress.Control,
+			Service: service, Methods: get, Pattern: "/edge/packs", Handler: e.handlePacks, Public: ingress.OnThisMachine, Class: ingress.Control,
 			Docs: ingress.Docs{Summary: "List the packs, with the errors of those that are not served",
 				Responses: []ingress.Response{{Status: http.StatusOK, Body: Packs{}}}},
 		},

@@ -99,7 +99,7 @@ func (f *Facets) feedRoutes() []ingress.Route {
 				Kinds:     []fault.Kind{fault.Malformed, fault.BodyTooLarge, fault.Conflict, fault.Busy, fault.StorageBusy, fault.StoreFull, fault.NotReady, fault.UpstreamFailed}},
 		},
 		{
-			Methods: []string{http.MethodGet}, Pattern: feedPattern, Handler: f.handleFeed, Class: ingress.Control,
+			Methods: []string{http.MethodGet}, Pattern: feedPattern, Handler: f.handleFeed, Public: ingress.OnThisMachine, Class: ingress.Control,
 			Docs: ingress.Docs{Summary: "The feed of a user, best first",
 				Description: "Posts rank by age; the score doubles if author and reader follow each other. A page may end early if posts are long; next is the offset of the next one, if there is one.",
 				Params: []ingress.Param{user, queryParam("limit", "The maximum number, from 1 to 100; default 20."),

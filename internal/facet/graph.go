@@ -67,7 +67,7 @@ func (f *Facets) graphRoutes() []ingress.Route {
 				Responses: []ingress.Response{{Status: http.StatusNoContent, Doc: "Removed, or never followed."}}, Kinds: kinds},
 		},
 		{
-			Methods: []string{http.MethodGet}, Pattern: "/graph/{node}", Handler: f.handleNeighbours, Class: ingress.Control,
+			Methods: []string{http.MethodGet}, Pattern: "/graph/{node}", Handler: f.handleNeighbours, Public: ingress.OnThisMachine, Class: ingress.Control,
 			Docs: ingress.Docs{Summary: "The neighbours of a node, nearest first",
 				Description: "An unknown node has no neighbours. The answer is truncated if there may be more: beyond max_neighbors, or beyond facets.graph.walk_edges.",
 				Params: []ingress.Param{pathParam("node", "The node to start from."),

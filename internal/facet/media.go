@@ -38,7 +38,7 @@ func (f *Facets) openMedia(_ *flow.Inventory, to *supervise.Supervisor, in Stage
 
 func (f *Facets) mediaRoutes() []ingress.Route {
 	return []ingress.Route{{
-		Methods: []string{http.MethodGet}, Pattern: "/media/{b3}", Handler: f.handleMedia, Class: ingress.Transfer,
+		Methods: []string{http.MethodGet}, Pattern: "/media/{b3}", Handler: f.handleMedia, Public: ingress.OnThisMachine, Class: ingress.Transfer,
 		Docs: ingress.Docs{Summary: "An object with its media type, or a thumbnail of it",
 			Description: "The media type is detected from the bytes. With thumb, a JPEG, PNG, GIF or WebP is scaled down to fit into a box, with its proportions; it is never enlarged.",
 			Params: []ingress.Param{

@@ -30,7 +30,7 @@ func (f *Facets) openSearch(*flow.Inventory, *supervise.Supervisor, Stages) erro
 
 func (f *Facets) searchRoutes() []ingress.Route {
 	return []ingress.Route{{
-		Methods: []string{http.MethodGet}, Pattern: "/search", Handler: f.handleSearch, Class: ingress.Control,
+		Methods: []string{http.MethodGet}, Pattern: "/search", Handler: f.handleSearch, Public: ingress.OnThisMachine, Class: ingress.Control,
 		Docs: ingress.Docs{Summary: "Search names, files and texts",
 			Description: `All words must match. "Two words" is a phrase, -one excludes a word, begin* matches a prefix (two letters or more), and name:, path: and text: restrict a word to a field. Everything else is read as words.`,
 			Params: []ingress.Param{

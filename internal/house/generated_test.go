@@ -2,6 +2,7 @@ package house
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"io"
 	"net/http"
@@ -47,6 +48,80 @@ func TestGenerated(t *testing.T) {
 			}
 		})
 	}
+}
+
+// TestReadsAreInTheTable holds the table of reads in docs/security.md equal to
+// the routes of a node.
+func TestReadsAreInTheTable(t *testing.T) {
+	const path, begin, end = "../../docs/security.md", "<!-- reads: begin -->\n", "<!-- reads: end -->"
+	text, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	before, rest, begun := strings.Cut(string(text), begin)
+	_, after, ended := strings.Cut(rest, end)
+	if !begun || !ended {
+		t.Fatalf("%s has no lines %q and %q", path, begin, end)
+	}
+	want := before + begin + reads(t) + end + after
+	if testkit.Update() {
+		if err := os.WriteFile(path, []byte(want), 0o644); err != nil {
+			t.Fatal(err)
+		}
+		return
+	}
+	if line := firstDifference(string(text), want); line != "" {
+		t.Errorf("docs/security.md does not say who may read what: %s\nIf the routes are right, run `make generate` and commit the change.", line)
+	}
+}
+
+// reads lists the reads of the gateway by who may read them.
+func reads(t *testing.T) string {
+	n, _ := startNode(t, "reads")
+	answer, err := http.Get(n.Info().HTTP + "/openapi.json")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer http.DefaultClient.CloseIdleConnections()
+	defer answer.Body.Close()
+	var document struct {
+		Paths map[string]map[string]struct {
+			Summary  string                `json:"summary"`
+			Public   string                `json:"x-public"`
+			Scope    string                `json:"x-scope"`
+			Security []map[string][]string `json:"security"`
+		} `json:"paths"`
+	}
+	if err := json.NewDecoder(answer.Body).Decode(&document); err != nil {
+		t.Fatal(err)
+	}
+	order := []string{"group", "this machine", "inside", "scope", "open"}
+	var rows []string
+	for path, methods := range document.Paths {
+		read, ok := methods["get"]
+		if !ok {
+			continue
+		}
+		kind, who := "this machine", "this machine"
+		switch {
+		case read.Scope != "":
+			kind, who = "scope", "scope `"+read.Scope+"`"
+		case read.Public != "":
+			kind, who = "group", "group `"+read.Public+"`"
+		case len(read.Security) > 0:
+			kind, who = "inside", "inside"
+		case read.Security != nil:
+			kind, who = "open", "open everywhere"
+		}
+		rows = append(rows, fmt.Sprintf("%d| `%s` | %s | %s |\n", slices.Index(order, kind), path, read.Summary, who))
+	}
+	slices.Sort(rows)
+	var b strings.Builder
+	b.WriteString("| GET | answers | who |\n|---|---|---|\n")
+	for _, row := range rows {
+		b.WriteString(row[1:])
+	}
+	return b.String()
 }
 
 func firstDifference(got, want string) string {

@@ -196,7 +196,7 @@ func (x *Index) nameRoutes() []ingress.Route {
 	name := ingress.Param{Name: "name", In: "path", Type: "string", Required: true, Doc: "The name, without name: in front."}
 	return []ingress.Route{
 		{
-			Service: service, Methods: []string{http.MethodGet}, Pattern: "/names", Handler: x.handleListNames, Class: ingress.Control,
+			Service: service, Methods: []string{http.MethodGet}, Pattern: "/names", Handler: x.handleListNames, Public: ingress.OnThisMachine, Class: ingress.Control,
 			Docs: ingress.Docs{Summary: "List the names of this node",
 				Params: []ingress.Param{
 					{Name: "after", In: "query", Type: "string", Doc: "The last name of the previous page."},

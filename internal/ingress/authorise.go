@@ -21,7 +21,8 @@ type AuthRequest struct {
 	Path     string // decoded
 	Topic    string // if the route is about one
 	ClientIP netip.Addr
-	Loopback bool // the listener is on loopback
+	Loopback bool // the listener is on loopback, and no proxy passed the request on
+	Inside   bool // a read that shows the inside of the node: being on loopback is not enough
 	Local    bool // the local socket
 	Verified bool // the client showed a certificate of client_ca
 	Public   bool // a read that http.public opens to everybody
@@ -36,6 +37,7 @@ func (m *mountedRoute) authRequest(c *call, r *http.Request) AuthRequest {
 	auth := AuthRequest{
 		Scope: m.route.Scope, Narrow: m.route.Narrow, Token: Bearer(r.Header), Method: r.Method, Path: r.URL.Path, ClientIP: c.client,
 		Loopback: c.onLoopback(), Local: c.listener.options.Local,
+		Inside:   m.route.showsInside(),
 		Verified: r.TLS != nil && len(r.TLS.VerifiedChains) > 0, Public: c.isPublic(m),
 	}
 	if m.route.Topic != "" {

@@ -29,7 +29,8 @@ type call struct {
 	policy    *policy
 	proxied   proxied      // what a trusted proxy says of the request
 	site      bool         // it came by the host of a site
-	forwarded bool         // it came through a proxy
+	forwarded bool         // it came through a proxy that the operator trusts
+	passedOn  bool         // it says that some proxy on this machine passed it on
 	held      *clientState // the state of the client, where the connection has none; released at the end
 	start     time.Time
 	corrID    string

@@ -88,3 +88,34 @@ func TestTheLocalSocketHasNoHost(t *testing.T) {
 		t.Errorf("%v", f.listener.Addr())
 	}
 }
+
+// The authoriser is told whether a read shows the inside, which one without a
+// group does, and whether a proxy passed it on.
+func TestWhatAReadShows(t *testing.T) {
+	var asked AuthRequest
+	read := func(pattern string, group PublicGroup) Route {
+		route := control("GET", pattern, respondWith("x"))
+		route.Scope, route.Public = "", group
+		return route
+	}
+	f := newFixture(t, []Route{read("/none", ""), read("/list", OnThisMachine), read("/tiles", PublicTiles), control("POST", "/written", respondWith("x"))},
+		func(o *Options) { o.Authorise = recordAuth(&asked) }).listen()
+	c := f.dial()
+	for _, want := range []struct {
+		path             string
+		header           string
+		inside, loopback bool
+	}{
+		{"/none", "X: y", true, true}, {"/list", "X: y", false, true}, {"/tiles", "X: y", false, true},
+		{"/none", "Via: 1.1 proxy", true, false}, {"/list", "Via: 1.1 proxy", false, false}, {"/tiles", "X-Real-IP: 192.0.2.7", false, false},
+		{"/list", "Forwarded: for=192.0.2.7", false, false}, {"/list", "X-Forwarded-For: 192.0.2.7", false, false},
+	} {
+		c.get(want.path, want.header)
+		if asked.Inside != want.inside || asked.Loopback != want.loopback {
+			t.Errorf("%s with %s: inside %v, loopback %v", want.path, want.header, asked.Inside, asked.Loopback)
+		}
+	}
+	if c.post("/written", ""); asked.Inside {
+		t.Error("a write is no read")
+	}
+}

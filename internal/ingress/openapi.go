@@ -106,10 +106,12 @@ func (r Route) operation(method string, schemas *schemas) jsonObject {
 	case r.Scope != "":
 		op["x-scope"] = r.Scope
 		op["security"] = requiredAuth
-	case r.Public != "":
+	case slices.Contains(PublicGroups, r.Public):
 		op["x-public"] = string(r.Public)
 	case r.Open:
 		op["security"] = []jsonObject{}
+	case r.showsInside():
+		op["security"] = requiredAuth
 	}
 	return op
 }
@@ -127,8 +129,11 @@ func (r Route) description() string {
 		}
 		text += " It needs a capability with the scope `" + r.Scope + "`" + narrowed + ", or the local socket."
 	}
-	if r.Public != "" {
+	if slices.Contains(PublicGroups, r.Public) {
 		text += " Strangers may read it where `http.public` has `" + string(r.Public) + "`."
+	}
+	if r.showsInside() {
+		text += " It needs a capability, of any scope, or the local socket."
 	}
 	return text
 }

@@ -14,7 +14,9 @@ import (
 )
 
 // PublicGroup is a group of reads that an operator may open to strangers with
-// http.public. A route names its group; a route without one is never public.
+// http.public. A route names its group. A read without one shows the inside of
+// the node (how it is doing, whom it talks to) and needs the local socket, a
+// client certificate or a capability, on loopback too.
 //
 // A stranger is a caller of whom nothing is known: no capability, no client
 // certificate, and a connection that does not come from this machine. What a
@@ -35,6 +37,11 @@ const (
 
 // PublicGroups are all groups, in the order of the documents.
 var PublicGroups = []PublicGroup{PublicObjects, PublicTiles, PublicAssets, PublicSites, PublicNames, PublicRegistry}
+
+// OnThisMachine is for reads that http.public never opens: lists of what there
+// is, and content that costs much. They are open on loopback, as those of all
+// groups are, but to nobody whom a proxy there passes on.
+const OnThisMachine PublicGroup = "this machine"
 
 // UsualPublic is what a map or a site needs: it is what `run --public` opens.
 var UsualPublic = []PublicGroup{PublicObjects, PublicTiles, PublicAssets, PublicSites}

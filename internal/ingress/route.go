@@ -60,7 +60,7 @@ type Route struct {
 	Scope  string      // the scope of the capability; empty for a read
 	Narrow bool        // a capability for one thing is accepted (mbox:send:jobs for mbox:send); the handler calls AuthoriseNarrowed
 	Open   bool        // no credentials are needed: health, version, the page
-	Public PublicGroup // the group of http.public that opens it to strangers; empty for none
+	Public PublicGroup // of a read: who may, beside known callers; empty if it shows the inside of the node
 	Waits  bool        // the handler may wait long for what it answers: the capability is checked while it does, and by StillAuthorised
 	Vital  bool        // it answers when all slots are taken: health, version
 	Topic  string      // the wildcard of Pattern that is a topic, for capabilities that name one
@@ -119,6 +119,10 @@ type Response struct {
 	Body   any    // a value of the type that is encoded; nil if it is bytes, or nothing
 	Doc    string
 }
+
+// showsInside reports whether a route is a read that needs credentials on
+// loopback too. A read of which nobody has said who may is one.
+func (r Route) showsInside() bool { return r.Scope == "" && !r.Open && r.Public == "" }
 
 // changesState reports whether a method may change something. A route cannot
 // have TRACE or CONNECT.

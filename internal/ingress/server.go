@@ -277,12 +277,12 @@ func (c *call) identifyClient(r *http.Request) {
 	if c.conn == nil || c.listener.options.Local {
 		return
 	}
-	c.forwarded = c.conn.proxied
+	c.forwarded, c.passedOn = c.conn.proxied, c.listener.loopback && isPassedOn(r.Header)
 	if c.policy.trusts(c.client) {
 		if said, any := c.policy.readForwarded(r.Header, c.client); any {
 			c.proxied, c.client, c.forwarded = said, said.client, true
 		}
-	} else if c.listener.loopback && !c.server.exempt && (len(r.Header[forwardedForKey]) > 0 || len(r.Header[forwardedKey]) > 0) {
+	} else if c.passedOn && !c.server.exempt {
 		c.server.noteUntrustedProxy(c.client)
 	}
 	if c.conn.clientState == nil && c.client.IsValid() {
@@ -293,14 +293,14 @@ func (c *call) identifyClient(r *http.Request) {
 // noteUntrustedProxy logs once that a proxy in front of the node is not listed.
 func (s *Server) noteUntrustedProxy(ip netip.Addr) {
 	if s.proxyNoted.CompareAndSwap(false, true) {
-		s.logger.Warn("a proxy that is not trusted forwards requests: all its clients share one limit and the rights of this machine, and URLs have its address",
+		s.logger.Warn("a proxy that is not trusted forwards requests: all its clients share one limit, none has the rights of this machine, and URLs have its address",
 			"address", ip, "next", `Add it to the configuration: [http] trusted_proxies = ["`+ip.String()+`"].`)
 	}
 }
 
 // onLoopback reports whether a request comes from this machine, and not through
 // a proxy.
-func (c *call) onLoopback() bool { return c.listener.loopback && !c.forwarded }
+func (c *call) onLoopback() bool { return c.listener.loopback && !c.forwarded && !c.passedOn }
 
 // corrHeaderKey is corr.Header in canonical form. To canonicalise it at
 // every request costs two allocations.

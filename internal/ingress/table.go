@@ -66,7 +66,7 @@ func (r Route) validate() string {
 		return "a stream has a heartbeat, not a Deadline"
 	case r.Open && r.Scope != "":
 		return "it is Open and has a Scope: remove one of them"
-	case r.Public != "" && !slices.Contains(PublicGroups, r.Public):
+	case r.Public != "" && r.Public != OnThisMachine && !slices.Contains(PublicGroups, r.Public):
 		return fmt.Sprintf("%q is not a group of public reads", r.Public)
 	case r.Public != "" && (r.Scope != "" || r.Open || slices.ContainsFunc(r.Methods, changesState)):
 		return "it is Public, which only a read can be that is neither Open nor has a Scope"

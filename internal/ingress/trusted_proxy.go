@@ -30,6 +30,21 @@ const (
 	forwardedHostKey  = "X-Forwarded-Host"
 )
 
+// passedOnHeaders are what proxies add to a request.
+var passedOnHeaders = []string{forwardedKey, forwardedForKey, "X-Real-Ip", "Via"}
+
+// isPassedOn reports whether a request says that a proxy passed it on: its client
+// is then not known to be on this machine. A client that sets such a header
+// itself only loses rights.
+func isPassedOn(header http.Header) bool {
+	for _, name := range passedOnHeaders {
+		if len(header[name]) > 0 {
+			return true
+		}
+	}
+	return false
+}
+
 // maxHops is how many proxies may be in a row.
 const maxHops = 32
 

@@ -176,17 +176,22 @@ func (n *Node) countForeignUser(uint32) {
 }
 
 // authorise decides on every request. The local socket belongs to the node's
-// own user and may do everything. Reads are open on loopback, to clients with a
-// certificate, and where http.public opens their group; everything else needs a capability that covers it.
+// own user and may do everything. Reads are open to clients with a certificate,
+// where http.public opens their group, and on loopback those that do not show
+// the inside of the node; everything else needs a capability that covers it.
 func (n *Node) authorise(_ context.Context, auth ingress.AuthRequest) error {
 	read := auth.Scope == ""
 	switch {
 	case n.options.Open, auth.Local && !(auth.Recheck && auth.Token != ""): // the gateway forwards a token where the caller's is narrowed
 		return nil
-	case read && (auth.Loopback || auth.Verified || auth.Public):
+	case read && (auth.Verified || auth.Public || auth.Loopback && !auth.Inside):
 		return nil
 	case auth.Token == "":
 		err := fault.New("node.authorise", fault.Unauthorized, "%s %s needs a capability", auth.Method, auth.Path)
+		if auth.Inside {
+			err.Detail += ", because it shows the inside of the node"
+			err.Next = "Type the command on the node's machine, as its user: it then uses the local socket. From elsewhere, send a capability as `Authorization: Bearer …`; `micronode token mint` makes one, and commands take it from MICRO_TOKEN."
+		}
 		if !read {
 			err.Detail += " with the scope " + auth.Scope
 			err.Next = "Mint one on the node's machine with `micronode token mint --scope " + auth.Scope + " --ttl 1h`, and send it as `Authorization: Bearer …`."
@@ -214,8 +219,9 @@ func (n *Node) ownRoutes() []ingress.Route {
 }
 
 // adminRoutes is the admin plane as routes. Health and version are open
-// everywhere; the rest needs the scope, which is empty on the plane's own
-// listener. Profiles always need a capability: they show memory.
+// everywhere; the rest needs the scope. It is empty on the plane's own listener,
+// where the metrics are open on loopback and the inventory asks for a
+// capability. Profiles always need one with the scope: they show memory.
 func (n *Node) adminRoutes(scope string) []ingress.Route {
 	plane := &observe.Admin{Sources: n.sources(), Metrics: n.metrics, Build: n.build, Allow: func(*http.Request) bool { return true }}
 	handler := func(w http.ResponseWriter, r *http.Request) error {
@@ -237,6 +243,11 @@ func (n *Node) adminRoutes(scope string) []ingress.Route {
 		return r
 	}
 	ok := http.StatusOK
+	metrics := guarded("/metrics", "Metrics for Prometheus", ingress.Response{Status: ok, Type: "text/plain", Doc: "In the text format, or another format that the client accepts."},
+		ingress.Response{Status: ok, Type: "application/openmetrics-text"})
+	if scope == "" {
+		metrics.Public = ingress.OnThisMachine
+	}
 	profiles := route("/debug/pprof/", "Profiles of the process", ingress.Response{Status: ok, Type: "*/*", Doc: "In the format of Go's profiler."})
 	profiles.Docs.Kinds = []fault.Kind{fault.NotFound}
 	profiles.Scope, profiles.Class, profiles.Deadline = string(capability.Admin), ingress.Transfer, 70*time.Second
@@ -247,8 +258,7 @@ func (n *Node) adminRoutes(scope string) []ingress.Route {
 		open("/healthz", "Liveness of the process", ingress.Response{Status: ok, Body: observe.HealthResponse{}}),
 		ready,
 		open("/version", "Version and build", ingress.Response{Status: ok, Body: observe.Build{}}),
-		guarded("/metrics", "Metrics for Prometheus", ingress.Response{Status: ok, Type: "text/plain", Doc: "In the text format, or another format that the client accepts."},
-			ingress.Response{Status: ok, Type: "application/openmetrics-text"}),
+		metrics,
 		guarded("/debug/inventory", "Every queue and task, live", ingress.Response{Status: ok, Body: observe.InventoryResponse{}}),
 		profiles,
 	}

@@ -201,7 +201,7 @@ func TestTheDocumentTellsWhatIsSent(t *testing.T) {
 		{"GET", "/version", "/version", []string{"Deadline", "2001-01-01T00:00:00Z"}, 504},
 		{"GET", "/openapi.json", "/openapi.json", nil, 200},
 		{"GET", "/metrics", "/metrics", nil, 401},
-		{"GET", "/admin/status", "/admin/status", nil, 200},
+		{"GET", "/admin/status", "/admin/status", nil, 401},
 		{"GET", "/o/" + object, "/o/{b3}", nil, 200},
 		{"GET", "/o/" + object, "/o/{b3}", []string{"Range", "bytes=0-3"}, 206},
 		{"GET", "/o/" + object, "/o/{b3}", []string{"Range", "bytes=99-"}, 416},

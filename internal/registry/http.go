@@ -44,8 +44,10 @@ func (r *Registry) readRoutes() []ingress.Route {
 		{Name: "items", In: "query", Type: "boolean", Doc: "Whether to include the items; default true."},
 	}
 	proposal := get("/registry/proposals/{id}", "Fetch a proposal", r.serveProposal, client.Proposal{})
+	proposals := get("/registry/proposals", "List open and stale proposals", r.serveProposals, client.ProposalList{})
+	proposal.Public, proposals.Public = ingress.OnThisMachine, ingress.OnThisMachine // they are not decided yet
 	proposal.Docs.Params = []ingress.Param{{Name: "id", In: "path", Type: "string", Required: true, Doc: "The proposal's ID."}}
-	stream := ingress.Route{Service: service, Methods: []string{http.MethodGet}, Pattern: "/registry/stream", Handler: r.serveStream, Class: ingress.Stream,
+	stream := ingress.Route{Service: service, Methods: []string{http.MethodGet}, Pattern: "/registry/stream", Handler: r.serveStream, Public: ingress.OnThisMachine, Class: ingress.Stream,
 		Docs: ingress.Docs{Summary: "Stream the commits",
 			Description: "Server-sent events, or a WebSocket on Upgrade: RegistryUpdated for each version, with the version as its ID; lagged if versions were lost, after which GET /registry/head has the last one. With Last-Event-ID, the stream starts with the versions after it.",
 			Params:      []ingress.Param{{Name: "Last-Event-ID", In: "header", Type: "string", Doc: "The last version that the client has seen."}},
@@ -58,7 +60,7 @@ func (r *Registry) readRoutes() []ingress.Route {
 	key.Docs.Responses = append(key.Docs.Responses, ingress.Response{Status: http.StatusOK, Type: "text/plain; charset=utf-8", Doc: "The key alone, unless the client accepts JSON."})
 	return []ingress.Route{
 		head, version, proposal, stream,
-		get("/registry/proposals", "List open and stale proposals", r.serveProposals, client.ProposalList{}),
+		proposals,
 		key,
 	}
 }

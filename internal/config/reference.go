@@ -1,7 +1,9 @@
 package config
 
 import (
+	"maps"
 	"reflect"
+	"slices"
 	"strings"
 )
 
@@ -18,6 +20,7 @@ func Reference[T any](defaults T) []byte {
 			in.writeReference(&b)
 		}
 	}
+	s.writeSeedNames(&b)
 	return []byte(b.String())
 }
 
@@ -51,6 +54,26 @@ func (s *section) writeReference(b *strings.Builder) {
 	b.WriteString("| key | type | default | environment | change | what it is |\n|---|---|---|---|---|---|\n")
 	for _, one := range s.settings {
 		row(b, code(one.name), one.describe(), one.defaultText(), code(one.variable), one.changeEffect(), one.doc)
+	}
+}
+
+// writeSeedNames writes which names of the documents in docs/seeds.md became which
+// keys.
+func (s *schema) writeSeedNames(b *strings.Builder) {
+	keys := map[string][]string{}
+	for _, in := range s.inOrder() {
+		for _, one := range in.settings {
+			for _, name := range one.seeds {
+				keys[name] = append(keys[name], code(one.key))
+			}
+		}
+	}
+	if len(keys) == 0 {
+		return
+	}
+	b.WriteString("\n## Names in the concurrency models\n\nThe documents of [seeds.md](seeds.md) call some settings by other names.\n\n| there | here |\n|---|---|\n")
+	for _, name := range slices.Sorted(maps.Keys(keys)) {
+		row(b, code(name), strings.Join(keys[name], ", "))
 	}
 }
 

@@ -23,6 +23,6 @@ func TestTheReferenceOfSettingsOutsideOfSections(t *testing.T) {
 		t.Errorf("got\n%s", got)
 	}
 	if strings.Contains(got, "seeds") {
-		t.Error("a chapter about names of the seeds, of which there are none")
+		t.Error("a section about names in other documents, of which there are none")
 	}
 }

@@ -1,10 +1,17 @@
 package house
 
 import (
+	"bytes"
 	"context"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/x509"
 	"encoding/json"
+	"encoding/pem"
 	"fmt"
 	"io"
+	"math/big"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -198,21 +205,27 @@ func inventory(t *testing.T) []flow.Stat {
 	}
 }
 
-// extraComponents lists the components of a node in a folder, and of one whose
-// objects and messages are on other servers, that a node in memory does not
-// have. The nodes are made and do not run.
+// extraComponents lists the components that a whole node in memory does not have:
+// those of a node in a folder with TLS, of one whose objects and messages are on
+// other servers, and of processes that have only parts. The nodes are made and do
+// not run.
 func extraComponents(t *testing.T, known []flow.Stat) (more []flow.Stat) {
 	t.Helper()
 	bucket := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		_, _ = io.WriteString(w, "<ListBucketResult/>") // an empty one
 	}))
 	defer bucket.Close()
+	certificate, key, identity := nodeKeys(t)
 	for _, o := range []node.Options{
-		{Persist: t.TempDir()},
+		{Persist: t.TempDir(), Sources: config.Sources{Flags: []config.Flag{
+			{Key: "http.cert_file", Value: certificate, Name: "test"}, {Key: "http.key_file", Value: key, Name: "test"},
+		}}},
 		{Sources: config.Sources{Flags: []config.Flag{
 			{Key: "store.url", Value: "s3+" + bucket.URL + "/bucket/", Name: "test"}, {Key: "store.access_key", Value: "a", Name: "test"}, {Key: "store.secret_key", Value: "b", Name: "test"},
 			{Key: "mailbox.url", Value: "nats://127.0.0.1:1", Name: "test"},
 		}}},
+		partOptions(identity, "gateway"),
+		partOptions(identity, "registry"),
 	} {
 		o.Unconfined, o.Log, o.Socket = true, t.Output(), fmt.Sprintf("micronode-house-%d-c", os.Getpid())
 		o.Sources.Flags = append(o.Sources.Flags, allFacetFlags...)
@@ -231,6 +244,38 @@ func extraComponents(t *testing.T, known []flow.Stat) (more []flow.Stat) {
 		_, _ = n.Run(over) // releases what it was made with
 	}
 	return more
+}
+
+// partOptions are those of a process with one part, whose others are at sockets
+// that nobody has.
+func partOptions(identity, part string) node.Options {
+	flags := []config.Flag{{Key: "node.identity", Value: "file:" + identity, Name: "test"}, {Key: "auth.root", Value: strings.Repeat("6b", 32), Name: "test"}}
+	for _, other := range node.PartNames() {
+		flags = append(flags, config.Flag{Key: "node.parts." + other, Value: fmt.Sprintf("@micronode-house-%d-%s", os.Getpid(), other), Name: "test"})
+	}
+	return node.Options{Only: []string{part}, Sources: config.Sources{Flags: flags}}
+}
+
+// nodeKeys writes a certificate with its key, and an identity.
+func nodeKeys(t *testing.T) (certificate, key, identity string) {
+	t.Helper()
+	folder := t.TempDir()
+	certificate, key, identity = filepath.Join(folder, "node.pem"), filepath.Join(folder, "node.key"), filepath.Join(folder, "identity.key")
+	private, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	testkit.Must(t, err)
+	template := &x509.Certificate{SerialNumber: big.NewInt(1), DNSNames: []string{"localhost"}, NotAfter: time.Now().Add(time.Hour)}
+	raw, err := x509.CreateCertificate(rand.Reader, template, template, private.Public(), private)
+	testkit.Must(t, err)
+	secret, err := x509.MarshalPKCS8PrivateKey(private)
+	testkit.Must(t, err)
+	testkit.Must(t, os.WriteFile(certificate, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: raw}), 0o600))
+	testkit.Must(t, os.WriteFile(key, pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: secret}), 0o600))
+	own, err := node.NewIdentity()
+	testkit.Must(t, err)
+	var text bytes.Buffer
+	testkit.Must(t, own.WritePEM(&text))
+	testkit.Must(t, os.WriteFile(identity, text.Bytes(), 0o600))
+	return certificate, key, identity
 }
 
 // allFacetFlags make a node listen on ports of its own, with all facets.

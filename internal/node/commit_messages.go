@@ -43,7 +43,7 @@ func (n *Node) openCommitMessages() {
 		return
 	}
 	n.commitMessages = flow.NewQueue[[]byte](n.inventory, flow.QueueSpec{
-		Service: "registry", Name: "letters", Cap: maxCommitMessages, Policy: flow.DropOldest, From: "registry publisher", To: "overlay in another process",
+		Service: "registry", Name: "commit_messages", Cap: maxCommitMessages, Policy: flow.DropOldest, From: "registry publisher", To: "overlay in another process",
 	})
 }
 

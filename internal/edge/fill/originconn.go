@@ -8,8 +8,6 @@ import (
 	"runtime"
 	"sync/atomic"
 	"syscall"
-
-	"golang.org/x/sys/unix"
 )
 
 // originConn is a connection to an origin that shows whether its reader waits
@@ -68,11 +66,7 @@ func (c *originConn) hasUnread() (unread bool) {
 	if err != nil {
 		return true
 	}
-	err = raw.Control(func(fd uintptr) {
-		var one [1]byte
-		_, _, err := unix.Recvfrom(int(fd), one[:], unix.MSG_PEEK|unix.MSG_DONTWAIT)
-		unread = err != unix.EAGAIN
-	})
+	err = raw.Control(func(handle uintptr) { unread = socketHasUnread(handle) })
 	return unread || err != nil
 }
 

@@ -3,6 +3,7 @@ package main
 import (
 	"cmp"
 	"context"
+	"io"
 	"os"
 	"runtime"
 	"strconv"
@@ -36,6 +37,7 @@ type runCommand struct {
 	LogLevel  *string  `placeholder:"LEVEL" complete:"debug,info,warn,error" help:"The minimum level of log lines: debug, info, warn or error."`
 	Open      bool     `help:"Require no capability. For a playground; refused unless every listener is loopback."`
 	Socket    string   `placeholder:"NAME" help:"The local socket: a bare name, or a path with a slash."`
+	Verbose   bool     `help:"When the node stops, print who stopped when, even if all went well."`
 	outputFlags
 }
 
@@ -137,7 +139,7 @@ func (r *runCommand) Run(ctx context.Context, c *console) error {
 	defer end()
 	c.printBanner(n.Info(), n.Status().Listen.Overlay, r.Socket)
 	report, err := n.Run(ctx)
-	c.printDrainReport(report)
+	c.printDrainReport(report, r.Verbose)
 	return err
 }
 
@@ -186,15 +188,17 @@ type stoppedEvent struct {
 }
 
 // printDrainReport prints the drain report: as text, it goes to standard
-// error, as the log does.
-func (c *console) printDrainReport(report *supervise.Report) {
+// error, as the log does. A clean one is a line.
+func (c *console) printDrainReport(report *supervise.Report, verbose bool) {
 	switch {
 	case report == nil:
 	case c.json:
 		c.printJSON(stoppedEvent{"stopped", report.Reason, report.Took.Milliseconds(), report.Restarts,
 			append([]string{}, report.Aborted...), append([]string{}, report.LeftRunning...)})
+	case report.WasClean() && !verbose:
+		_, _ = io.WriteString(c.err, report.Line())
 	default:
-		_, _ = c.err.Write([]byte(report.String()))
+		_, _ = io.WriteString(c.err, report.String())
 	}
 }
 

@@ -198,6 +198,33 @@ func (r *Report) String() string {
 	return b.String()
 }
 
+// WasClean reports whether every task ended as it should, and none had to be
+// restarted before.
+func (r *Report) WasClean() bool {
+	if r.Err != nil || r.ObserverErr != nil || len(r.Aborted) > 0 || len(r.LeftRunning) > 0 || r.Restarts > 0 {
+		return false
+	}
+	for _, st := range r.Stages {
+		for _, e := range st.Tasks {
+			if e.Err != nil || slices.Index(endStatesBySeverity, e.End) >= slices.Index(endStatesBySeverity, EndFailed) {
+				return false
+			}
+		}
+	}
+	return true
+}
+
+// Line is the shutdown in one line, for one that was clean.
+func (r *Report) Line() string {
+	count := 0
+	for _, st := range r.Stages {
+		for _, e := range st.Tasks {
+			count += max(e.Tasks, 1)
+		}
+	}
+	return fmt.Sprintf("stopped in %s (%s): %s, nothing aborted, nothing lost\n", formatDuration(r.Took), r.Reason, tasks(count))
+}
+
 func (r *Report) list(b *strings.Builder, title string, names []string, next string) {
 	if len(names) > 0 {
 		fmt.Fprintf(b, "\n%s: %s\n  (%s)\n", title, strings.Join(names, ", "), next)

@@ -2,6 +2,7 @@ package supervise_test
 
 import (
 	"context"
+	"errors"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -62,10 +63,40 @@ aborted: fill
 left running: fill
   (ignored the end of its context; SIGQUIT shows where a goroutine is stuck)
 `, "\n")
+		if w.report.WasClean() {
+			t.Error("a shutdown with aborted tasks is clean")
+		}
 		if got := w.report.String(); got != want {
 			t.Errorf("got:\n%s\nwant:\n%s", got, want)
 		}
 		last := w.all()[len(w.all())-1]
 		testkit.Equal(t, "the last event", last.Detail, "drained in 670ms of 3s; 2 restarts, 1 aborted, 1 left running")
 	})
+}
+
+// All is well, so a line is enough; a restart or an error is not well.
+func TestACleanShutdownIsALine(t *testing.T) {
+	report := supervise.Report{Reason: "stopped by SIGTERM", Took: 12 * ms, Stages: []supervise.StageReport{
+		{Name: "intake", Tasks: []supervise.TaskReport{{Name: "http", End: supervise.EndDrained}, {Name: "reader", End: supervise.EndCanceled, Tasks: 3}}},
+		{Name: "state", Tasks: []supervise.TaskReport{{Name: "warm", End: supervise.EndFinished}}}}}
+	testkit.Equal(t, "the line", report.Line(), "stopped in 12ms (stopped by SIGTERM): 5 tasks, nothing aborted, nothing lost\n")
+	testkit.Equal(t, "clean", report.WasClean(), true)
+	for name, spoil := range map[string]func(*supervise.Report){
+		"restarts":     func(r *supervise.Report) { r.Restarts = 1 },
+		"fatal":        func(r *supervise.Report) { r.Err = errors.New("boom") },
+		"an observer":  func(r *supervise.Report) { r.ObserverErr = errors.New("boom") },
+		"aborted":      func(r *supervise.Report) { r.Aborted = []string{"fill"} },
+		"left running": func(r *supervise.Report) { r.LeftRunning = []string{"fill"} },
+		"an error": func(r *supervise.Report) {
+			r.Stages = []supervise.StageReport{{Tasks: []supervise.TaskReport{{Err: errors.New("boom")}}}}
+		},
+		"down": func(r *supervise.Report) {
+			r.Stages = []supervise.StageReport{{Tasks: []supervise.TaskReport{{End: supervise.EndDown}}}}
+		},
+	} {
+		spoilt := report
+		if spoil(&spoilt); spoilt.WasClean() {
+			t.Errorf("%s: it is clean", name)
+		}
+	}
 }

@@ -128,6 +128,7 @@ func (r *runCommand) Run(ctx context.Context, c *console) error {
 	r.Socket = cmp.Or(r.Socket, os.Getenv("MICRO_SOCKET"))
 	n, err := node.New(ctx, node.Options{
 		Profile: r.Profile, Sources: r.sources(r.flags()...), Only: only, Socket: r.Socket, Persist: r.Persist, Open: r.Open, Log: c.err,
+		System: systemOf(os.Getenv),
 	})
 	if err != nil {
 		return err

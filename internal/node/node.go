@@ -53,6 +53,7 @@ type Options struct {
 	Persist string         // the one folder that is written to; empty for amnesia
 	Open    bool           // require no capabilities: a playground, on loopback only
 	Log     io.Writer      // nil for standard error
+	System  System         // how this process was started
 
 	// Unconfined leaves the process as it is. It is for tests, which must not
 	// lose the right to write for good; a real node is confined.
@@ -258,7 +259,11 @@ func (n *Node) makeObservability(ctx context.Context, c Config) error {
 	if out == nil {
 		out = os.Stderr
 	}
-	logs, err := observe.NewLogs(out, c.Log.Format)
+	newLogs := observe.NewLogs
+	if n.options.System.Journal {
+		newLogs = observe.NewJournalLogs
+	}
+	logs, err := newLogs(out, c.Log.Format)
 	if err != nil {
 		return err
 	}
@@ -431,6 +436,7 @@ func (n *Node) addServices(c Config) error {
 		n.addFacets(),
 		n.addRemotes(),
 		n.addChaos(),
+		n.ifNotified(func() error { return add(stageIntake, "system", n.serveSystem, nil) }),
 		add(stageIntake, "http", n.http.Serve, n.http.Drain),
 		add(stageIntake, "local", n.local.Serve, n.local.Drain),
 		n.addPublic(add),

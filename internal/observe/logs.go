@@ -21,8 +21,26 @@ type Logs struct {
 
 // NewLogs makes logs in the format "json" or "text", at level Info.
 func NewLogs(w io.Writer, format string) (*Logs, error) {
+	return newLogs(w, format, redactAttr)
+}
+
+// NewJournalLogs makes logs for a journal, which has the time of each line: a
+// line of text has none. A program that reads JSON gets it.
+func NewJournalLogs(w io.Writer, format string) (*Logs, error) {
+	if format != "text" {
+		return NewLogs(w, format)
+	}
+	return newLogs(w, format, func(groups []string, attr slog.Attr) slog.Attr {
+		if len(groups) == 0 && attr.Key == slog.TimeKey {
+			return slog.Attr{}
+		}
+		return redactAttr(groups, attr)
+	})
+}
+
+func newLogs(w io.Writer, format string, replace func(groups []string, attr slog.Attr) slog.Attr) (*Logs, error) {
 	level := new(slog.LevelVar)
-	options := &slog.HandlerOptions{Level: level, ReplaceAttr: redactAttr}
+	options := &slog.HandlerOptions{Level: level, ReplaceAttr: replace}
 	var inner slog.Handler
 	switch format {
 	case "json":

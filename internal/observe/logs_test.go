@@ -49,6 +49,21 @@ func TestLogsKeepTheRulesOfSlog(t *testing.T) {
 	})
 }
 
+// A journal has the time of each line; a program that reads JSON wants it too.
+func TestAJournalAddsTheTime(t *testing.T) {
+	for format, want := range map[string]string{"text": `level=INFO msg=hello http.time=noon` + "\n", "json": `{"time":`} {
+		out := new(bytes.Buffer)
+		logs, err := observe.NewJournalLogs(out, format)
+		if err != nil {
+			t.Fatal(err)
+		}
+		logs.Logger().WithGroup("http").Info("hello", "time", "noon")
+		if !strings.HasPrefix(out.String(), want) {
+			t.Errorf("%s: %s", format, out)
+		}
+	}
+}
+
 func TestLogLinesCarryTheCorrelationID(t *testing.T) {
 	logs, out := newLogs(t, "json")
 	ctx := corr.With(context.Background(), "request-1")

@@ -3,12 +3,17 @@ package main
 import (
 	"cmp"
 	"context"
+	"errors"
 	"os"
+	"reflect"
+	"strconv"
+	"time"
 
 	"github.com/alecthomas/kong"
 
 	"micronode/client"
 	"micronode/fault"
+	"micronode/internal/config"
 	"micronode/internal/observe"
 )
 
@@ -50,7 +55,9 @@ type commands struct {
 	Identity   identityCommand   `cmd:"" group:"keys" help:"Create and show the key of a node."`
 	Token      tokenCommand      `cmd:"" group:"keys" help:"Create, narrow, show and revoke capabilities."`
 	Version    versionCommand    `cmd:"" group:"rest" help:"Print the version of this program."`
+	Help       helpCommand       `cmd:"" group:"rest" help:"Print the help of a command."`
 	Completion completionCommand `cmd:"" group:"rest" help:"Print a script that completes commands in a shell."`
+	Man        manCommand        `cmd:"" hidden:"" help:"Print the manual page."`
 }
 
 const description = `A node of a content network: verified content for places that you do not control.
@@ -76,9 +83,24 @@ func newParser(ctx context.Context, c *console) *kong.Kong {
 			{Key: "rest", Title: "This program:"},
 		}),
 		kong.Writers(c.out, c.err),
+		kong.TypeMapper(reflect.TypeFor[time.Duration](), kong.MapperFunc(parseDuration)),
 		kong.Bind(c),
 		kong.BindTo(ctx, (*context.Context)(nil)),
 	)
+}
+
+// parseDuration reads a duration on the command line, days too.
+func parseDuration(c *kong.DecodeContext, target reflect.Value) error {
+	var text string
+	if err := c.Scan.PopValueInto("duration", &text); err != nil {
+		return err
+	}
+	d, err := config.ParseDuration(text)
+	if err != nil {
+		return errors.New("expected a duration such as 90s, 24h or 7d, but got " + strconv.Quote(text))
+	}
+	target.SetInt(int64(d))
+	return nil
 }
 
 // nodeFlags selects the node of a client command.

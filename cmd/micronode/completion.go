@@ -12,7 +12,7 @@ import (
 )
 
 type completionCommand struct {
-	Shell string `arg:"" enum:"bash,zsh,fish" help:"bash, zsh or fish."`
+	Shell string `arg:"" enum:"bash,zsh,fish,powershell" help:"bash, zsh, fish or powershell."`
 }
 
 // Help is shown by completion --help.
@@ -21,13 +21,14 @@ func (completionCommand) Help() string {
 
     source <(micronode completion bash)
     micronode completion zsh > ~/.zfunc/_micronode
-    micronode completion fish > ~/.config/fish/completions/micronode.fish`
+    micronode completion fish > ~/.config/fish/completions/micronode.fish
+    micronode completion powershell | Out-String | Invoke-Expression`
 }
 
 // Run prints the script. It is generated from the model that parses the
 // command line, so the two cannot disagree.
 func (cc *completionCommand) Run(c *console, parser *kong.Kong) error {
-	script := map[string]*template.Template{"bash": bashScript, "zsh": zshScript, "fish": fishScript}[cc.Shell]
+	script := map[string]*template.Template{"bash": bashScript, "zsh": zshScript, "fish": fishScript, "powershell": powershellScript}[cc.Shell]
 	var text strings.Builder
 	if err := script.Execute(&text, completionPointsOf(parser.Model.Node)); err != nil {
 		return fault.Wrap("completion", err)
@@ -129,6 +130,9 @@ func completionPointsOf(node *kong.Node) completionPoints {
 	}
 	list := completionPoints{here}
 	for _, child := range node.Children {
+		if child.Hidden {
+			continue
+		}
 		list[0].Commands = append(list[0].Commands, subcommand{child.Name, child.Help})
 		list = append(list, completionPointsOf(child)...)
 	}

@@ -197,3 +197,44 @@ complete -c micronode -n '__micronode_at {{$at.Path}}' -l {{.Long}}{{if .Short}}
 {{- if .Value.Files}} -r -F{{else if .TakesValue}} -x{{if .Value.Words}} -a '{{join .Value.Words " "}}'{{end}}{{end}} -d {{fish .Help}}
 {{end}}{{end -}}
 `)
+
+var powershellScript = newScript("powershell", `# Completion of micronode for PowerShell. Load it with:
+#   micronode completion powershell | Out-String | Invoke-Expression
+Register-ArgumentCompleter -Native -CommandName micronode -ScriptBlock {
+    param($wordToComplete, $commandAst, $cursorPosition)
+    $takesValue = @({{range $i, $name := .ValueFlags}}{{if $i}}, {{end}}'{{$name}}'{{end}})
+    $commands = @({{range $i, $at := .}}{{range .Commands}}
+        '{{$at.Path}} {{.Name}}'{{end}}{{end}}
+    )
+    $place = ''
+    $previous = ''
+    $skip = $false
+    foreach ($element in $commandAst.CommandElements | Select-Object -Skip 1) {
+        if ($element.Extent.EndOffset -ge $cursorPosition) { break }
+        $word = $element.Extent.Text
+        $previous = $word
+        if ($skip) { $skip = $false; continue }
+        if ($takesValue -ccontains $word) { $skip = $true; continue }
+        if ($word.StartsWith('-')) { continue }
+        if ($commands -ccontains "$place $word") { $place = "$place $word".Trim() }
+    }
+    $offers = switch -CaseSensitive ($place) {
+    {{- range .}}
+        {{quote .Path}} {
+            switch -CaseSensitive ($previous) {
+            {{- range .Options}}{{if .TakesValue}}{{$values := .Value.Words}}{{range .Names}}
+                '{{.}}' { {{range $i, $word := $values}}{{if $i}}; {{end}}'{{$word}}'{{end}}; break }
+            {{- end}}{{end}}{{end}}
+                default {
+                    if ($wordToComplete.StartsWith('-')) { {{range $i, $flag := .Flags}}{{if $i}}; {{end}}'{{$flag}}'{{end}} }
+                    else { {{range $i, $word := .Words}}{{if $i}}; {{end}}'{{$word}}'{{end}} }
+                }
+            }
+        }
+    {{- end}}
+    }
+    $offers | Where-Object { $_ -like "$wordToComplete*" } | ForEach-Object {
+        [System.Management.Automation.CompletionResult]::new($_, $_, 'ParameterValue', $_)
+    }
+}
+`)

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"os/signal"
+	"slices"
 	"syscall"
 	"time"
 
@@ -31,10 +32,14 @@ func execute(ctx context.Context, c *console, args []string) (code int) {
 			code = c.fail(fault.New("main", fault.Internal, "%v", bug))
 		}
 	}()
-	if c.json = wantsJSON(args); len(args) == 0 {
-		return c.printUsage()
+	parser := newParser(ctx, c)
+	if c.json = wantsJSON(args); isIncomplete(parser.Model.Node, args) {
+		return c.printUsage(parser, args)
 	}
-	line, err := newParser(ctx, c).Parse(args)
+	if slices.Equal(args, []string{"--version"}) {
+		args = []string{"version"} // what people type to every program
+	}
+	line, err := parser.Parse(args)
 	if err != nil {
 		return c.reportUsageError(err)
 	}
@@ -45,11 +50,10 @@ func execute(ctx context.Context, c *console, args []string) (code int) {
 	return c.fail(err)
 }
 
-// printUsage prints a short help if there are no arguments.
-func (c *console) printUsage() int {
-	parser := newParser(context.Background(), c)
+// printUsage prints the help of an incomplete command.
+func (c *console) printUsage(parser *kong.Kong, args []string) int {
 	parser.Stdout = c.err
-	trace, err := kong.Trace(parser, nil)
+	trace, err := kong.Trace(parser, args)
 	if err == nil {
 		err = trace.PrintUsage(false)
 	}

@@ -5,6 +5,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
+	"strconv"
+	"strings"
 	"time"
 
 	"micronode/client"
@@ -39,6 +42,12 @@ const subOp = "sub"
 
 // Run prints messages until the count is reached or the stream ends.
 func (s *subCommand) Run(ctx context.Context, c *console) error {
+	for part := range strings.SplitSeq(s.Topic, "/") {
+		if slices.Contains([]string{"*", "**", "#", "+", ">"}, part) {
+			return &fault.Error{Op: subOp, Kind: fault.Malformed, Detail: "a topic is one name, not a pattern: " + strconv.Quote(part) + " would be taken literally",
+				Next: "Subscribe to each topic by itself: micronode sub news/eu & micronode sub news/us."}
+		}
+	}
 	node, err := s.dial()
 	if err != nil {
 		return err

@@ -140,10 +140,10 @@ func parseList(text string) (list []string, ok bool) {
 
 var durationType = valueType{
 	name: "duration", want: "a duration with a unit", example: 5 * time.Second,
-	fromText: func(text string) (any, bool) { d, err := time.ParseDuration(text); return d, err == nil },
+	fromText: func(text string) (any, bool) { d, err := ParseDuration(text); return d, err == nil },
 	fromFile: func(raw any) (any, bool) {
 		text, ok := raw.(string)
-		d, err := time.ParseDuration(text)
+		d, err := ParseDuration(text)
 		return d, ok && err == nil
 	},
 	text:       func(value any) string { return formatDuration(value.(Duration)) },

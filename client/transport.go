@@ -108,6 +108,9 @@ func foreignSocketError(address string, uid uint32, cause error) error {
 	}
 	err.Err = cause
 	err.Next = "Nothing was sent. Use another socket with --socket NAME, on the node and here, or stop the process that holds it."
+	if cause == nil && ownUID() == 0 { // root can become whom a service runs as
+		err.Next += fmt.Sprintf(" If it is the node of a service, ask as its user: sudo -u '#%d' micronode …", uid)
+	}
 	return err
 }
 

@@ -30,6 +30,8 @@ type commands struct {
 	Bench      benchCommand      `cmd:"" group:"node" help:"Measure the speed of the node from this machine; nothing is left afterwards."`
 	Config     configCommand     `cmd:"" group:"node" help:"Check and show the configuration."`
 	Migrate    migrateCommand    `cmd:"" group:"node" help:"Upgrade a --persist folder to the format of this version."`
+	Backup     backupCommand     `cmd:"" group:"node" help:"Write a backup of a --persist folder, while the node runs."`
+	Restore    restoreCommand    `cmd:"" group:"node" help:"Make a --persist folder of a backup."`
 	Put        putCommand        `cmd:"" group:"objects" help:"Store files and folders, and print their addresses."`
 	Share      shareCommand      `cmd:"" group:"objects" help:"Store a file or folder, and print the line that fetches it on another machine."`
 	Get        getCommand        `cmd:"" group:"objects" help:"Fetch an object or a folder, and verify it."`

@@ -60,7 +60,7 @@ COUNT    ?= 20
 PACKAGES ?=
 MUTANTS  ?= tools/mutants
 
-.PHONY: help build run test check quick lint unit race race-short coverage explore fuzz models stress mutants interop bench bench-check gates memory smoke generate clean need-gcc need-spin need-strace need-python need-ip need-npm page page-check need-chromium page-browser platforms
+.PHONY: help build run test check quick lint api module module-check unit race race-short coverage explore fuzz models stress mutants interop bench bench-check gates memory smoke generate clean need-gcc need-spin need-strace need-python need-ip need-npm page page-check need-chromium page-browser platforms
 
 help: ## show this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-12s %s\n", $$1, $$2}'
@@ -72,7 +72,7 @@ build: ## build the binary into .build/micronode
 run: build ## build and run a node, in RAM, on loopback
 	@exec $(BUILD)/micronode run
 
-test: lint platforms unit ## before every commit: gofmt, vet with the house's own rules, staticcheck, other platforms, every unit and script test
+test: lint platforms api unit ## before every commit: gofmt, vet with the house's own rules, staticcheck, other platforms, every unit and script test
 	@echo "make test: all passed"
 
 # The whole of it takes an hour or more: run the parts that a change touches, and all of it before a release.
@@ -106,9 +106,29 @@ lint: $(BUILD)/staticcheck $(BUILD)/lockblock ## gofmt, vet with the house's own
 PLATFORMS := linux/arm linux/arm64 darwin/arm64 windows/amd64
 platforms: $(BUILD)/platforms.checked ## does every package of the binary and the SDK compile on other platforms
 
-$(BUILD)/platforms.checked: $(BUILD)/platforms $(shell git ls-files -co --exclude-standard '*.go' | grep -vE '_test\.go$$|/testdata/|^(bench|interop|tools)/') go.mod go.sum
-	@tools/step platforms $(BUILD)/platforms $(PLATFORMS) -- ./cmd/micronode ./client
+$(BUILD)/platforms.checked: $(BUILD)/platforms $(shell git ls-files -co --exclude-standard '*.go' | grep -vE '_test\.go$$|/testdata/|^(bench|interop|tools)/') go.mod go.sum docs/_generated/dependencies.txt
+	@tools/step platforms $(BUILD)/platforms -list docs/_generated/dependencies.txt $(PLATFORMS) -- ./cmd/micronode ./client
 	@touch $@
+
+# What other people's programs are written against.
+PUBLIC := ./b3 ./client ./fault
+api: $(BUILD)/api ## did the public packages lose something that programs of others may use
+	@$(BUILD)/api docs/_generated/api.txt $(PUBLIC)
+
+# PATH is also where programs are looked for, so what was meant by it is kept, and it gets its value back.
+ifeq ($(origin PATH),command line)
+MODULE := $(PATH)
+override PATH := $(shell printenv PATH)
+endif
+module: $(BUILD)/module ## give the module another path, everywhere: make module PATH=example.org/micronode
+	@$(BUILD)/module $(or $(MODULE),$(error type make module PATH=example.org/micronode))
+
+module-check: $(BUILD)/module $(BUILD)/platforms ## rename the module in a copy, and see that everything compiles there
+	@rm -rf $(BUILD)/renamed && mkdir -p $(BUILD)/renamed
+	@git ls-files -z -co --exclude-standard | tar c --null -T - | tar x -C $(BUILD)/renamed
+	@git -C $(BUILD)/renamed init -q && $(BUILD)/module -C $(BUILD)/renamed example.org/some/micronode
+	@tools/step module $(BUILD)/platforms -C $(BUILD)/renamed -tests linux/amd64 -- ./...
+	@rm -rf $(BUILD)/renamed
 
 # The tests of lockblock compile samples, and look for the standard library where -trimpath has left no path to it.
 unit: $(BUILD)/retest ## every unit and script test, without the race detector; PACKAGES for some
@@ -181,6 +201,9 @@ smoke: need-strace need-ip need-python $(BUILD)/retest ## some of interop and of
 
 generate: ## write docs/_generated anew from the code
 	$(GO) test ./internal/house -run TestGenerated -update
+	$(MAKE) --no-print-directory $(BUILD)/platforms $(BUILD)/api
+	$(BUILD)/platforms -list docs/_generated/dependencies.txt -update $(PLATFORMS) -- ./cmd/micronode ./client
+	$(BUILD)/api -update docs/_generated/api.txt $(PUBLIC)
 
 page: need-npm web/node_modules ## build the page from web/ into internal/page/dist
 	@cd web && node build.mjs
@@ -203,7 +226,7 @@ $(BUILD)/staticcheck: tools/go.mod tools/go.sum
 	@mkdir -p $(BUILD)
 	$(GO) -C tools build -o ../$(BUILD)/staticcheck honnef.co/go/tools/cmd/staticcheck
 
-$(BUILD)/lockblock $(BUILD)/covercheck $(BUILD)/retest $(BUILD)/platforms: $(BUILD)/%: $(shell find tools -name '*.go' -not -path '*/testdata/*' 2>/dev/null) tools/go.mod
+$(BUILD)/lockblock $(BUILD)/covercheck $(BUILD)/retest $(BUILD)/platforms $(BUILD)/api $(BUILD)/module: $(BUILD)/%: $(shell find tools -name '*.go' -not -path '*/testdata/*' 2>/dev/null) tools/go.mod
 	@mkdir -p $(BUILD)
 	$(GO) -C tools build -o ../$(BUILD)/$* ./cmd/$*
 

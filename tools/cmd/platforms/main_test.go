@@ -42,7 +42,7 @@ func problemsOn(t *testing.T, name, tags string, patterns ...string) []string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	problems, err := target.check(newSources(), module(t), tags, patterns)
+	problems, err := target.check(newSources(), request{folder: module(t), tags: tags}, &dependencies{systems: map[string]map[string]bool{}}, patterns)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -85,14 +85,48 @@ func TestArguments(t *testing.T) {
 		"no processor":    {"linux", "--", "."},
 		"what nobody has": {"linux/vax", "--", "."},
 	} {
-		if run(module(t), "", arguments) == nil {
+		if run(request{folder: module(t)}, &dependencies{}, arguments) == nil {
 			t.Errorf("%s: %q is accepted", name, arguments)
 		}
 	}
-	if err := run(module(t), "", []string{"linux/amd64", "linux/arm64", "--", "."}); err != nil {
+	if err := run(request{folder: module(t)}, &dependencies{}, []string{"linux/amd64", "linux/arm64", "--", "."}); err != nil {
 		t.Error("what compiles is refused:", err)
 	}
-	if err := run(module(t), "", []string{"linux/amd64", "linux/arm", "--", "."}); err == nil || !strings.Contains(err.Error(), "1 of 2") {
+	if err := run(request{folder: module(t)}, &dependencies{}, []string{"linux/amd64", "linux/arm", "--", "."}); err == nil || !strings.Contains(err.Error(), "1 of 2") {
 		t.Errorf("of two platforms one is broken: %v", err)
+	}
+}
+
+// What a program takes from other modules is in the list, by system, and a change of it is an error until the list has it too.
+func TestDependencies(t *testing.T) {
+	folder := t.TempDir()
+	one := func() *dependencies {
+		d := &dependencies{file: "list.txt", systems: map[string]map[string]bool{}}
+		d.add("linux", "example.org/both")
+		d.add("darwin", "example.org/both")
+		d.add("linux", "example.org/linux")
+		return d
+	}
+	if err := one().compare(folder); err == nil {
+		t.Error("without a list there is nothing to compare with")
+	}
+	d := one()
+	d.update = true
+	if err := d.compare(folder); err != nil {
+		t.Fatal(err)
+	}
+	if text := string(d.text()); !strings.HasSuffix(text, "\nexample.org/both\nexample.org/linux  linux\n") {
+		t.Errorf("the list is %s", text)
+	}
+	if err := one().compare(folder); err != nil {
+		t.Error("nothing has changed:", err)
+	}
+	d = one()
+	d.add("darwin", "example.org/new")
+	if err := d.compare(folder); err == nil || !strings.Contains(err.Error(), "make generate") {
+		t.Errorf("a package came in: %v", err)
+	}
+	if err := (&dependencies{}).compare(folder); err != nil {
+		t.Error("nobody asks:", err)
 	}
 }

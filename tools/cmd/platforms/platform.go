@@ -26,12 +26,13 @@ func parsePlatform(name string) (platform, error) {
 }
 
 // check returns what a compiler for the platform would refuse, sorted.
-func (p platform) check(sources *sources, folder, tags string, patterns []string) ([]string, error) {
+func (p platform) check(sources *sources, request request, dependencies *dependencies, patterns []string) ([]string, error) {
 	loaded, err := packages.Load(&packages.Config{
 		Mode:       packages.NeedName | packages.NeedFiles | packages.NeedImports | packages.NeedDeps | packages.NeedModule,
-		Dir:        folder,
+		Dir:        request.folder,
+		Tests:      request.tests,
 		Env:        append(os.Environ(), "GOOS="+p.system, "GOARCH="+p.processor, "CGO_ENABLED=0", "GOFLAGS=-mod=readonly"),
-		BuildFlags: []string{"-tags=" + tags},
+		BuildFlags: []string{"-tags=" + request.tags},
 	}, patterns...)
 	if err != nil {
 		return nil, err
@@ -45,7 +46,12 @@ func (p platform) check(sources *sources, folder, tags string, patterns []string
 	)
 	busy := make(chan struct{}, runtime.GOMAXPROCS(0))
 	all := map[string]*checked{}
-	packages.Visit(loaded, nil, func(pkg *packages.Package) { all[pkg.ID] = &checked{ready: make(chan struct{})} })
+	packages.Visit(loaded, nil, func(pkg *packages.Package) {
+		all[pkg.ID] = &checked{ready: make(chan struct{})}
+		if pkg.Module != nil && !pkg.Module.Main {
+			dependencies.add(p.system, pkg.PkgPath)
+		}
+	})
 	packages.Visit(loaded, nil, func(pkg *packages.Package) {
 		work.Go(func() {
 			result := all[pkg.ID]
@@ -57,7 +63,7 @@ func (p platform) check(sources *sources, folder, tags string, patterns []string
 			defer func() { <-busy }()
 			var found []string
 			result.types, found = p.checkPackage(sources, pkg, all)
-			if found = relative(found, folder); len(found) > 0 {
+			if found = relative(found, request.folder); len(found) > 0 {
 				mu.Lock()
 				problems = append(problems, found...)
 				mu.Unlock()

@@ -60,7 +60,7 @@ COUNT    ?= 20
 PACKAGES ?=
 MUTANTS  ?= tools/mutants
 
-.PHONY: help build run test check quick lint api module module-check unit race race-short coverage explore fuzz models stress mutants interop bench bench-check gates memory smoke generate clean need-gcc need-spin need-strace need-python need-ip need-npm page page-check need-chromium page-browser platforms
+.PHONY: help build run test check quick lint api module module-check release release-check unit race race-short coverage explore fuzz models stress mutants interop bench bench-check gates memory smoke generate clean need-gcc need-spin need-strace need-python need-ip need-npm page page-check need-chromium page-browser platforms
 
 help: ## show this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-12s %s\n", $$1, $$2}'
@@ -130,10 +130,26 @@ module-check: $(BUILD)/module $(BUILD)/platforms ## rename the module in a copy,
 	@tools/step module $(BUILD)/platforms -C $(BUILD)/renamed -tests linux/amd64 -- ./...
 	@rm -rf $(BUILD)/renamed
 
+release: ## what people install, in dist/: programs, archives, packages, an image, SBOMs, checksums; RELEASE, KEY, RELEASED
+	@rm -rf $(BUILD)/release && mkdir -p $(BUILD)
+	$(GO) -C tools/release build -o ../../$(BUILD)/release .
+	$(BUILD)/release -out dist $(if $(RELEASE),-version $(RELEASE)) $(if $(KEY),-key $(KEY)) $(RELEASED)
+
+# Two clones in two folders must make the same bytes; one platform shows it.
+release-check: ## make a release for this machine twice, from two clones, and compare
+	@rm -rf $(BUILD)/twice && mkdir -p $(BUILD)/twice
+	$(GO) -C tools/release build -o ../../$(BUILD)/release .
+	@for copy in one a/much/longer/path/two; do \
+	  git clone -q . $(BUILD)/twice/$$copy && \
+	  $(BUILD)/release -C $(BUILD)/twice/$$copy -version $$(cat VERSION)-check -out $(BUILD)/twice/$$(basename $$copy).dist $$($(GO) env GOOS)/$$($(GO) env GOARCH); done
+	diff -r $(BUILD)/twice/one.dist $(BUILD)/twice/two.dist
+	@rm -rf $(BUILD)/twice && echo "make release-check: the same bytes"
+
 # The tests of lockblock compile samples, and look for the standard library where -trimpath has left no path to it.
 unit: $(BUILD)/retest ## every unit and script test, without the race detector; PACKAGES for some
 	@tools/step unit $(RETEST) $(or $(PACKAGES),./...) -- -vet=off $(LANES_OF_TESTS) -timeout 10m
 	@$(if $(PACKAGES),,GOROOT=$$($(GO) env GOROOT) tools/step tools $(RETEST) -C tools ./... -- -vet=off -timeout 10m)
+	@$(if $(PACKAGES),,tools/step release $(RETEST) -C tools/release ./... -- -vet=off -timeout 10m)
 
 race: need-gcc $(BUILD)/retest ## all tests with the race detector; PACKAGES for some
 	@$(RETEST) $(or $(PACKAGES),$$($(GO) list ./... | grep -v '/flow/explore$$')) -- $(RACE) -vet=off $(LANES_OF_TESTS) -timeout 15m

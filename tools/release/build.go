@@ -1,0 +1,98 @@
+package main
+
+import (
+	"bytes"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+)
+
+// program is where the program for a platform lies.
+func (r *release) program(p platform) string {
+	file := filepath.Join(r.work, p.String(), name)
+	if p.system == "windows" {
+		file += ".exe"
+	}
+	return file
+}
+
+// build compiles the program for a platform: static, without paths, without a build ID, without what only debuggers need. Panics still name
+// functions and lines.
+func (r *release) build(p platform) error {
+	flags := fmt.Sprintf("-s -w -buildid= -X %[1]s/internal/observe.version=%[2]s -X %[1]s/internal/observe.commit=%[3]s", r.module, r.version, r.commit)
+	compile := exec.Command("go", "build", "-trimpath", "-buildvcs=false", "-ldflags", flags, "-o", r.program(p), "./cmd/"+name)
+	compile.Dir = r.folder
+	compile.Env = append(os.Environ(), "CGO_ENABLED=0", "GOOS="+p.system, "GOARCH="+p.processor,
+		"GOARM=7", "GOAMD64=v1", "GOARM64=v8.0", "GOFLAGS=-mod=readonly", "GOEXPERIMENT=", "GOFIPS140=off",
+		"GOWORK=off", "GOTOOLCHAIN="+r.toolchain)
+	if out, err := compile.CombinedOutput(); err != nil {
+		return fmt.Errorf("%s: %w\n%s", p, err, out)
+	}
+	info, err := os.Stat(r.program(p))
+	if err != nil {
+		return err
+	}
+	_, err = fmt.Fprintf(r.log, "%-16s %5.1f MB\n", p, float64(info.Size())/1e6)
+	return err
+}
+
+// file is a file of an archive, a package or the image, at a path below its root.
+type file struct {
+	path string
+	mode os.FileMode
+	body []byte
+}
+
+// sharedFiles are those that every platform gets. The program prints the man page and the completions, from the tree of its commands.
+func (r *release) sharedFiles() ([]file, error) {
+	var files []file
+	for _, one := range []struct {
+		path      string
+		arguments []string
+	}{
+		{"man/" + name + ".1", []string{"man", "--date", r.made.Format("2006-01-02")}},
+		{"completions/" + name + ".bash", []string{"completion", "bash"}},
+		{"completions/_" + name, []string{"completion", "zsh"}},
+		{"completions/" + name + ".fish", []string{"completion", "fish"}},
+		{"completions/" + name + ".ps1", []string{"completion", "powershell"}},
+	} {
+		out, err := exec.Command(r.program(r.host), one.arguments...).Output()
+		if err != nil {
+			return nil, fmt.Errorf("%s %s: %w", name, strings.Join(one.arguments, " "), err)
+		}
+		files = append(files, file{one.path, 0o644, out})
+	}
+	for _, path := range []string{"LICENSE", "README.md", "CHANGELOG.md"} {
+		body, err := os.ReadFile(filepath.Join(r.folder, path))
+		if err != nil {
+			return nil, err
+		}
+		files = append(files, file{path, 0o644, body})
+	}
+	return files, nil
+}
+
+// filesOf are all files of a platform's archive.
+func (r *release) filesOf(p platform, shared []file, licences []byte) ([]file, error) {
+	body, err := os.ReadFile(r.program(p))
+	if err != nil {
+		return nil, err
+	}
+	files := append([]file{{filepath.Base(r.program(p)), 0o755, body}, {"LICENSES-OF-OTHERS.txt", 0o644, licences}}, shared...)
+	for _, path := range services[p.system] {
+		body, err := os.ReadFile(filepath.Join(r.folder, "packaging", path))
+		if err != nil {
+			return nil, err
+		}
+		files = append(files, file{path, 0o644, bytes.ReplaceAll(body, []byte("\r\n"), []byte("\n"))})
+	}
+	return files, nil
+}
+
+// services are the files of packaging/ by which each system starts the program by itself.
+var services = map[string][]string{
+	"linux":  {"micronode.service", "micronode.toml"},
+	"darwin": {"micronode.plist"},
+}

@@ -164,5 +164,12 @@ func (l *FairLane) grant() (chain *waiting[struct{}]) {
 	return chain
 }
 
+// RunningOf is how many pieces of work of a class run.
+func (l *FairLane) RunningOf(class uint64) int {
+	l.queue.mu.Lock()
+	defer l.queue.mu.Unlock()
+	return l.queue.outstanding[classKey{laneBand, class}]
+}
+
 // Running is how many run at a time, at most.
 func (l *FairLane) Running() int { return l.queue.maxOutstanding }

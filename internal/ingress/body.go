@@ -101,6 +101,7 @@ func (b *requestBody) classify(err error) error {
 // and an expired deadline would look like that.
 func (c *call) noteBodyProgress(n int) {
 	if c.bytesSinceProgress += int64(n); c.transferWatch != nil && c.bytesSinceProgress >= bodyProgressBytes {
+		c.transferWatch.moved(int(c.bytesSinceProgress))
 		c.bytesSinceProgress = 0
 		c.transferWatch.progress()
 		c.transferWatch.extendRead()

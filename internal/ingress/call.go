@@ -57,6 +57,7 @@ type call struct {
 	bytes      atomic.Int64
 	clientLeft atomic.Bool
 	holdsSlot  atomic.Bool // among the running requests
+	holdsLane  atomic.Bool // a slot of the route's lane
 	readClass  uint64      // the class of its slot among the cheap requests; written before holdsSlot
 	inReads    bool        // its slot is among the cheap requests; written before holdsSlot
 	share      *share      // that the slot counts against; nil if it counts against none; written before holdsSlot
@@ -196,6 +197,7 @@ func (c *call) Write(p []byte) (n int, err error) {
 		m, err = c.inner.Write(p[n:min(n+http2Chunk, len(p))])
 		n += m
 		c.transferWatch.progress()
+		c.transferWatch.moved(m)
 	}
 	c.bytes.Add(int64(n))
 	return n, err
@@ -382,6 +384,9 @@ func (c *call) discardRest() bool {
 // (net/http ends the context of a request whose body cannot be read, before the
 // read returns.)
 func (c *call) timeoutError(ctx context.Context, err error) error {
+	if context.Cause(ctx) == errGaveWay {
+		return errGaveWay
+	}
 	if kind := fault.KindOf(err); (kind == fault.Canceled || kind == fault.Timeout) && c.isSlowClient(ctx) {
 		return &fault.Error{Op: "http.body", Kind: fault.RequestTimeout, Detail: slowBodyDetail, Err: err}
 	}

@@ -231,7 +231,12 @@ func (c *conn) noteProgress(watch *watchdog, n int, err error) {
 	if n > 0 {
 		watch.progress()
 	}
-	if took := c.newlyTaken(n, err != nil); took > 0 {
+	took := c.newlyTaken(n, err != nil)
+	switch {
+	case c.tcp == nil && n > 0:
+		watch.moved(n)
+	case took > 0:
+		watch.moved(took)
 		watch.progressFor(stallLimit(took, watch.limit))
 	}
 }

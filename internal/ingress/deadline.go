@@ -24,10 +24,14 @@ type requestLimits struct {
 	cancel         context.CancelCauseFunc
 	cancelDeadline context.CancelFunc
 	recheck        *recheck
+	transfers      *transfers
 }
 
 // release releases all of it, when the handler has returned.
-func (r *requestLimits) release() {
+func (r *requestLimits) release(c *call) {
+	if r.transfers != nil {
+		r.transfers.remove(c)
+	}
 	if r.recheck != nil {
 		r.recheck.stop()
 	}
@@ -77,7 +81,12 @@ func (m *mountedRoute) setDeadline(ctx context.Context, c *call, r *http.Request
 		if c.conn != nil && !c.http2 {
 			c.conn.transferWatch.Store(watch)
 		}
+		watch.windowBegan = c.start
 		watch.start()
+		if c.share != nil || c.inReads {
+			c.limits.transfers = m.transfers()
+			c.limits.transfers.add(c)
+		}
 	case Stream: // stuck if it sends neither an event nor a heartbeat
 		if c.deadline = callerDeadline; !callerDeadline.IsZero() {
 			ctx, c.limits.cancelDeadline = context.WithDeadline(ctx, callerDeadline)
@@ -167,6 +176,12 @@ type watchdog struct {
 	responseStarted bool
 	done            bool // the handler has returned
 	expiresAt       time.Time
+
+	// of a transfer: what it moves; see slow_transfers.go
+	windowBegan time.Time
+	windowBytes int64
+	rate        int64
+	measured    bool
 }
 
 // watchResolution is how exact a watchdog is: many small writes in a row need not

@@ -118,17 +118,12 @@ func (m *mountedRoute) acquireSlot(ctx context.Context, c *call) (err error) {
 		}
 	default:
 		share := m.pool.shareOf(c.clientState())
-		if !m.pool.acquire(share, m.running.Load()) {
-			m.busyTally.Inc()
-			m.reject("share")
-			return errClientShare
+		err := m.enterPool(ctx, share)
+		if err != nil && share.Load() == 0 && m.transfers().displaceSlowest(c.start, nil) { // a client that has nothing under way does not suffer from slow ones
+			err = m.enterPool(ctx, share)
 		}
-		if err := m.pool.lane.Enter(ctx); err != nil {
-			m.pool.release(share)
-			if fault.KindOf(err) != fault.Busy {
-				return err
-			}
-			return m.refuseBusy()
+		if err != nil {
+			return m.countRefusal(err)
 		}
 		c.share = share
 	}
@@ -147,7 +142,9 @@ func (m *mountedRoute) awaitRead(ctx context.Context, c *call) error {
 	}
 	if !reads.TryEnter(c.readClass) {
 		turn, cancel := context.WithDeadline(ctx, c.start.Add(m.deadline))
+		claim := m.startSlotClaim(c.readClass)
 		err := reads.Enter(turn, c.readClass)
+		claim.stop()
 		cancel()
 		switch {
 		case err == nil:
@@ -165,6 +162,31 @@ func (m *mountedRoute) awaitRead(ctx context.Context, c *call) error {
 	}
 	c.inReads = true
 	return nil
+}
+
+// enterPool takes a slot of the pool.
+func (m *mountedRoute) enterPool(ctx context.Context, share *share) error {
+	if !m.pool.acquire(share, m.running.Load()) {
+		return errClientShare
+	}
+	err := m.pool.lane.Enter(ctx)
+	if err != nil {
+		m.pool.release(share)
+	}
+	return err
+}
+
+// countRefusal counts that there was no slot, and returns the error.
+func (m *mountedRoute) countRefusal(err error) error {
+	if err == errClientShare {
+		m.busyTally.Inc()
+		m.reject("share")
+		return err
+	}
+	if fault.KindOf(err) != fault.Busy {
+		return err
+	}
+	return m.refuseBusy()
 }
 
 // releaseSlot releases the slot, once.
@@ -210,6 +232,9 @@ func (m *mountedRoute) acquireLaneShare(ctx context.Context) (leave func(), err 
 		m.reject("share")
 		return nil, errClientShare
 	}
+	if m.pool != nil && share.Load() == 1 && m.lanePool.taken.Load() > m.lanePool.slots {
+		m.transfers().displaceSlowest(c.start, m) // it waits for a slot, and for no slow client
+	}
 	return func() { m.lanePool.release(share) }, nil
 }
 
@@ -236,6 +261,8 @@ type sharePool struct {
 	lane  *flow.Lane // nil if the caller enters the lane itself
 	slots int64
 	index int // which of a client's shares counts here
+
+	transfers transfers // that hold slots
 
 	taken  atomic.Int64
 	noAddr atomic.Int64 // of clients without an address

@@ -102,6 +102,7 @@ type Server struct {
 	inflight   *sharePool     // nil if exempt
 	streams    *sharePool     // nil if exempt
 	reads      *flow.FairLane // of requests that are cheap; nil if exempt
+	readers    transfers      // that hold slots of reads
 	stuck      *flow.Lane     // of handlers that have overrun their deadline
 	noListener *Listener      // for requests that came by no listener of ours
 
@@ -380,7 +381,7 @@ func (m *mountedRoute) serve(ctx context.Context, c *call, r *http.Request) erro
 	if err != nil {
 		return err
 	}
-	defer c.limits.release()
+	defer c.limits.release(c)
 	if err := m.runHandler(ctx, c, r.WithContext(ctx)); err != nil {
 		return c.timeoutError(ctx, err)
 	}
@@ -411,6 +412,7 @@ func (m *mountedRoute) handle(ctx context.Context, w http.ResponseWriter, r *htt
 			return err
 		}
 		defer leave()
+		c := callOf(ctx)
 		if err := lane.Enter(ctx); err != nil {
 			if fault.KindOf(err) == fault.Busy {
 				m.reject("busy")
@@ -418,6 +420,10 @@ func (m *mountedRoute) handle(ctx context.Context, w http.ResponseWriter, r *htt
 			return err
 		}
 		defer lane.Leave()
+		if c != nil {
+			c.holdsLane.Store(true)
+			defer c.holdsLane.Store(false)
+		}
 	}
 	return m.route.Handler(w, r)
 }

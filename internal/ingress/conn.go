@@ -41,6 +41,8 @@ type conn struct {
 	idleState      atomic.Int32 // the same, whatever the lane does
 	transferWatch  atomic.Pointer[watchdog]
 	overrunTimer   overrunTimer // abandons handlers that overrun; see overrun.go
+	warmStep       atomic.Int64 // what the warm lane does with a disk; see warm_overrun.go
+	warmReturned   atomic.Pointer[chan struct{}]
 
 	header headerScanner // of what net/http reads; has a lock of its own
 

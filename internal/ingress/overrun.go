@@ -136,6 +136,14 @@ func (c *conn) stopOverrun() {
 // in the opposite order, so that one of them sees the other.
 func (c *conn) onOverrunTimer() {
 	c.overrunTimer.firesAt.Store(0)
+	if step := c.warmStep.Load(); step != 0 && step != warmOverran {
+		if due := c.warmDue(step); time.Now().Before(due) {
+			c.armOverrun(due)
+		} else {
+			c.overrunWarm(step)
+		}
+		return
+	}
 	of := c.overrunTimer.current.Load()
 	if of == nil {
 		return
@@ -167,6 +175,7 @@ func (c *call) overrun() {
 	if responder == responderCut {
 		c.route.instruments.IOErrors.WithLabelValues("cut").Inc()
 		c.recordRequest(c.request.Method, int(c.status.Load()), c.bytes.Load())
+		c.conn.shutdown()
 	} else {
 		c.refuseOverrun()
 		time.Sleep(overrunLinger)
@@ -208,6 +217,7 @@ func (c *call) markStuck() {
 	m.overruns.Inc()
 	m.stuckGauge.Inc()
 	m.stuck.Add(1)
+	m.server.overdue.Add(1)
 	if m.server.stuck.Enter(context.Background()) == nil { // this lane has no waiters
 		c.inStuckLane = true
 		m.releaseSlot(c)
@@ -233,6 +243,7 @@ func (c *call) awaitHandler(context.Context) error {
 func (c *call) clearStuck() {
 	m := c.route
 	m.stuck.Add(-1)
+	m.server.overdue.Add(-1)
 	m.stuckGauge.Dec()
 	if c.inStuckLane {
 		m.server.stuck.Leave()
@@ -242,6 +253,31 @@ func (c *call) clearStuck() {
 		close(c.handlerDone)
 	}
 }
+
+// markStuckRead counts a read of the warm lane that overran. A drain waits for
+// it and reports it.
+func (s *Server) markStuckRead(returned <-chan struct{}) {
+	s.stuckReads.Add(1)
+	s.overdue.Add(1)
+	s.unrouted.instruments.StuckHandlers.WithLabelValues(noRoute).Inc()
+	if s.tasks != nil {
+		_ = s.tasks.Go(func(context.Context) error { <-returned; return nil }) // fails if the group is full or drained
+	}
+	if skipped, say := s.overrunLimiter.allow(time.Now()); say {
+		s.logger.Error("a read from disk did not return by the deadline of its request", "stuck", s.stuckReads.Load(), "not_shown", skipped)
+	}
+}
+
+// clearStuckRead runs when it has returned.
+func (s *Server) clearStuckRead() {
+	s.stuckReads.Add(-1)
+	s.overdue.Add(-1)
+	s.unrouted.instruments.StuckHandlers.WithLabelValues(noRoute).Dec()
+}
+
+// Overdue is how many requests were answered at their deadline in place of a
+// handler, or of a read from disk, that has not returned since.
+func (s *Server) Overdue() int64 { return s.overdue.Load() }
 
 // finish closes a request that is over, on net/http's goroutine, and reports
 // whether the handler's own answer stands. If not, a handler of HTTP/1 has

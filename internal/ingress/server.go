@@ -106,8 +106,10 @@ type Server struct {
 	stuck      *flow.Lane     // of handlers that have overrun their deadline
 	noListener *Listener      // for requests that came by no listener of ours
 
-	proxyNoted     atomic.Bool // the log has named a proxy that is not trusted
-	overrunLimiter logLimiter  // of the log lines about overruns
+	proxyNoted     atomic.Bool  // the log has named a proxy that is not trusted
+	overrunLimiter logLimiter   // of the log lines about overruns
+	overdue        atomic.Int64 // handlers and reads of the warm lane that have overrun
+	stuckReads     atomic.Int64 // the latter
 }
 
 // noRoute is the route label of requests that match no route.

@@ -174,11 +174,21 @@ func (c *conn) answerWarm(w *warmConn) bool {
 		return false
 	}
 	now := time.Now()
+	if server := c.listener.server; server.stuckReads.Load() >= int64(server.limits.Stuck) {
+		return false
+	}
+	reading := c.beginWarmRead(now)
 	prepared, found := w.lane.source.Lookup(request.target)
+	if found {
+		defer prepared.release()
+	}
+	if !c.advanceWarm(reading, 0) {
+		w.writeFailed = true // the refusal was sent in its place
+		return true
+	}
 	if !found {
 		return false
 	}
-	defer prepared.release()
 	if coding := prepared.template.coding; coding != "" && !listsToken(request.encodings, coding) {
 		return false
 	}

@@ -74,7 +74,12 @@ func (c *conn) writeWarm(w *warmConn, p *PreparedResponse, began time.Time) erro
 		parts := append(append(w.buffer.parts[:0], w.buffer.out), p.parts...)
 		if p.file != nil { // and no file descriptor to send it to
 			body := make([]byte, p.size)
-			if _, err := p.file.ReadAt(body, p.offset); err != nil {
+			reading := c.beginWarmRead(began)
+			_, err := p.file.ReadAt(body, p.offset)
+			if !c.advanceWarm(reading, 0) {
+				return errOverrun
+			}
+			if err != nil {
 				return err
 			}
 			parts = append(parts, body)
@@ -86,7 +91,12 @@ func (c *conn) writeWarm(w *warmConn, p *PreparedResponse, began time.Time) erro
 		var n int64
 		var err error
 		if byKernel {
+			step := -max(1, int64(time.Since(c.opened)))
+			c.warmStep.Store(step)
 			n, err = w.sender.send()
+			if !c.advanceWarm(step, 0) {
+				return errOverrun
+			}
 		} else {
 			n, err = w.vector.WriteTo(c.Conn)
 		}

@@ -4,7 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
+	"os"
 	"path/filepath"
 	"sync/atomic"
 	"time"
@@ -25,6 +27,7 @@ const (
 
 	diskAskTimeout  = time.Second     // for what the kernel answers without the device
 	diskSyncTimeout = 5 * time.Second // for the device: as long as a write may take
+	diskReadTimeout = 5 * time.Second // and a read
 )
 
 // diskMonitor probes the disk of --persist, now and then: does it answer, and
@@ -39,10 +42,12 @@ type diskMonitor struct {
 	// set at construction
 	folder        string
 	dependency    *observe.Dependency
+	reads         *observe.Dependency // down while reads are not answered
 	free          func() (bytes uint64, err error)
 	checkWritable func() error // needs an answer of the file system, and no device
 	write         func() error
 	sync          func() error
+	read          func() error  // from the device, and not from the kernel's memory of it
 	requestCount  func() uint64 // of the node since its start
 
 	currentStep atomic.Pointer[probeStep] // nil while none is under way
@@ -54,6 +59,7 @@ type probeStep struct {
 	what    string
 	since   time.Time
 	timeout time.Duration
+	reads   bool // it reads, and says nothing about writes
 }
 
 // newDiskMonitor measures the free space, so that it is known from the start.
@@ -65,6 +71,8 @@ func (n *Node) newDiskMonitor() *diskMonitor {
 		checkWritable: func() error { return checkWritable(n.folder.path) },
 		write:         func() error { _, err := lock.WriteAt([]byte{'\n'}, 0); return err },
 		sync:          lock.Sync,
+		read:          func() error { return readDevice(lock) },
+		reads:         n.readiness.Dependency(service, "disk reads", observe.ForReads),
 		requestCount:  n.requestCount,
 	}
 	d.setResult(d.checkFree())
@@ -108,18 +116,20 @@ func (d *diskMonitor) probe(writes bool) error {
 	steps := []struct {
 		what     string
 		patience time.Duration
+		reads    bool
 		do       func() error
 	}{
-		{"a stat", diskAskTimeout, d.checkFree},
-		{"a small change", diskAskTimeout, d.checkWritable},
-		{"a small write", diskAskTimeout, d.write},
-		{"an fsync of a small write", diskSyncTimeout, d.sync},
+		{"a stat", diskAskTimeout, false, d.checkFree},
+		{"a small change", diskAskTimeout, false, d.checkWritable},
+		{"a small write", diskAskTimeout, false, d.write},
+		{"an fsync of a small write", diskSyncTimeout, false, d.sync},
+		{"a read", diskReadTimeout, true, d.read},
 	}
 	if !writes {
 		steps = steps[:2]
 	}
 	for _, step := range steps {
-		d.currentStep.Store(&probeStep{step.what, time.Now(), step.patience})
+		d.currentStep.Store(&probeStep{step.what, time.Now(), step.patience, step.reads})
 		if err := step.do(); err != nil {
 			return err
 		}
@@ -151,7 +161,15 @@ func (d *diskMonitor) Serve(ctx context.Context) error {
 // report updates readiness: a step that has taken too long, or the result of
 // the last probe.
 func (d *diskMonitor) report() {
-	if q := d.currentStep.Load(); q != nil && time.Since(q.since) > q.timeout {
+	q := d.currentStep.Load()
+	overdue := q != nil && time.Since(q.since) > q.timeout
+	if overdue && q.reads {
+		d.reads.Down(fmt.Sprintf("the disk of %s does not answer: %s has waited for more than %s", d.folder, q.what, q.timeout),
+			"Check whether its device hangs (dmesg), or the server that it is on. What is in memory is served; the node continues when the disk answers.")
+	} else {
+		d.reads.Up()
+	}
+	if overdue && !q.reads {
 		d.dependency.Down(fmt.Sprintf("the disk of %s does not answer: %s has waited for more than %s", d.folder, q.what, q.timeout),
 			"Check whether its file system is frozen (fsfreeze) or its device hangs (dmesg). The node continues when the disk answers.")
 		return
@@ -176,6 +194,16 @@ func (d *diskMonitor) report() {
 // read-only one fails, and any other has nothing to do.
 func checkWritable(folder string) error {
 	if err := files.Unlink(filepath.Join(folder, "PROBE")); !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	return nil
+}
+
+// readDevice reads a byte of a file that has just been synced, after the kernel
+// has dropped what it remembers of it.
+func readDevice(file *os.File) error {
+	files.DropCached(file)
+	if _, err := file.ReadAt(make([]byte, 1), 0); err != nil && err != io.EOF {
 		return err
 	}
 	return nil

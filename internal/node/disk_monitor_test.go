@@ -26,6 +26,7 @@ type testDisk struct {
 	writeErr     atomic.Pointer[error]
 	frozen       atomic.Pointer[chan struct{}] // writers wait for it
 	slow         atomic.Bool                   // a sync takes long
+	unread       atomic.Pointer[chan struct{}] // readers wait for it
 	waiting      atomic.Int64                  // how many calls are under way
 	synced       atomic.Int64
 	usedRequests atomic.Uint64
@@ -35,7 +36,13 @@ func newTestDisk(t *testing.T) *testDisk {
 	d := &testDisk{readiness: observe.NewReadiness(flow.NewInventory(), nil)}
 	d.room.Store(diskMinFree)
 	d.diskMonitor = &diskMonitor{
-		folder: "/home/node", dependency: d.readiness.Dependency(service, "disk", observe.ForWrites),
+		folder: "/home/node", dependency: d.readiness.Dependency(service, "disk", observe.ForWrites), reads: d.readiness.Dependency(service, "disk reads", observe.ForReads),
+		read: func() error {
+			if until := d.unread.Load(); until != nil {
+				<-*until
+			}
+			return nil
+		},
 		free: func() (uint64, error) {
 			if d.room.Load() == 1 {
 				return 0, unix.ENOSYS
@@ -130,6 +137,27 @@ func TestADiskThatDoesNotAnswer(t *testing.T) {
 		d.frozen.Store(nil)
 		close(thaw)
 		d.expect(t, "thawed", "")
+	})
+}
+
+// A disk that hangs on reads stops reads and not writes, is reported as soon as
+// requests come, and so is its recovery.
+func TestADiskThatHangsOnReads(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := newTestDisk(t)
+		d.expect(t, "at first", "")
+		back := make(chan struct{})
+		d.unread.Store(&back)
+		d.usedRequests.Add(1)
+		time.Sleep(diskReadTimeout + 3*time.Second)
+		synctest.Wait()
+		now := d.readiness.Evaluate()
+		if now.Ready || !now.WriteReady && !slices.Contains(now.Missing, "node/disk reads") || len(now.Reasons) != 1 || !strings.Contains(now.Reasons[0].Reason, "a read has waited") || now.Reasons[0].Next == "" {
+			t.Errorf("%+v", now)
+		}
+		d.unread.Store(nil)
+		close(back)
+		d.expect(t, "when it answers", "")
 	})
 }
 

@@ -205,6 +205,22 @@ func (n *Node) watchMemory() {
 	add("memory for writes", memoryFull, flow.StopsWrites, "memory is used up, and objects are refused")
 }
 
+// watchOverdue reports requests that were answered at their deadline in place
+// of what has not returned: most often a read from a disk that hangs.
+func (n *Node) watchOverdue() {
+	n.readiness.Gauge(observe.Gauge{
+		Service: service, Name: "overdue requests", Effect: flow.Degrades,
+		Reason: "requests were answered at their deadline because a handler or a read from disk has not returned",
+		Next:   "Check the disks that this node reads from (dmesg): those of --persist, and of map packs and files. The log names the routes.",
+		Read: func() (float64, uint64) {
+			if n.gateway != nil && n.gateway.Overdue() > 0 {
+				return 1, 0
+			}
+			return 0, 0
+		},
+	})
+}
+
 // gaugeAt maps a fraction of the limit to a gauge that is full (0.9) from the
 // threshold on, and relaxed (0.5) some way below it.
 func gaugeAt(fraction, threshold float64) float64 {

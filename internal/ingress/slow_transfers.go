@@ -1,7 +1,9 @@
 package ingress
 
 import (
+	"maps"
 	"net/http"
+	"slices"
 	"sync"
 	"time"
 
@@ -29,7 +31,7 @@ var errGaveWay = &fault.Error{Op: "http.inflight", Kind: fault.Busy, Detail: "th
 
 // transfers is the transfers that hold slots of a pool.
 type transfers struct {
-	mu      sync.Mutex // a set, and under it watchdog.mu
+	mu      sync.Mutex //lockblock:leaf a set
 	running map[*call]struct{}
 }
 
@@ -52,15 +54,21 @@ func (t *transfers) remove(c *call) {
 // With inLane it is one that holds a slot of that route's lane.
 func (t *transfers) takeSlowest(now time.Time, inLane *mountedRoute) (slowest *call) {
 	t.mu.Lock()
-	defer t.mu.Unlock()
+	running := slices.Collect(maps.Keys(t.running)) // no more than the pool has slots
+	t.mu.Unlock()
 	least := int64(slowRate)
-	for c := range t.running {
+	for _, c := range running {
 		if inLane != nil && (c.route != inLane || !c.holdsLane.Load()) {
 			continue
 		}
 		if rate, measured := c.clientRate(now); measured && rate < least {
 			slowest, least = c, rate
 		}
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if _, holds := t.running[slowest]; !holds {
+		return nil // there was none, or it has ended meanwhile
 	}
 	delete(t.running, slowest)
 	return slowest

@@ -220,7 +220,7 @@ func TestASilentSourceIsOvertaken(t *testing.T) {
 func TestALiarIsDropped(t *testing.T) {
 	bubble(t, func(t *testing.T, f *fixture) {
 		o := newObject(8 << 20)
-		liar := &sender{object: o, id: "liar", speed: 1 << 20, wrong: func(at int64) bool { return at == 1<<20+5 }}
+		liar := &sender{object: o, id: "liar", speed: 1 << 20, wrong: func(at int64) bool { return at >= 1<<20 }}
 		honest := &sender{object: o, id: "honest", speed: 1 << 20}
 		got, err := f.fetch(f.spec(o, liar.source(), honest.source()))
 		if testkit.Must(t, err); !bytes.Equal(got, o.data) {

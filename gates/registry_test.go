@@ -320,7 +320,7 @@ func TestRegistryDrained(t *testing.T) {
 		awaitCondition(t, p, "commits under load", func() bool { return c.acknowledgedCount() >= enough })
 		took := p.stop(syscall.SIGTERM)
 		group.Wait()
-		if text := p.stderr.String(); !strings.Contains(text, "drained in") || strings.Contains(text, "left running  ") {
+		if text := p.stderr.String(); !isCleanStop(text) {
 			t.Errorf("round %d: the report is not that of a clean drain:\n%s", round, text)
 		}
 		v := c.verify(folder)

@@ -28,7 +28,7 @@ func TestSlowReadersFromManyAddresses(t *testing.T) {
 	defer cancel()
 	for i := range addresses * each {
 		dialer := &net.Dialer{LocalAddr: &net.TCPAddr{IP: net.IPv4(127, 0, 1, byte(2+i/each))}, Control: func(_, _ string, raw syscall.RawConn) error {
-			return raw.Control(func(fd uintptr) { _ = syscall.SetsockoptInt(int(fd), syscall.SOL_SOCKET, syscall.SO_RCVBUF, 4096) })
+			return raw.Control(func(fd uintptr) { _ = syscall.SetsockoptInt(int(fd), syscall.SOL_SOCKET, syscall.SO_RCVBUF, 32<<10) })
 		}}
 		conn, err := dialer.DialContext(ctx, "tcp", strings.TrimPrefix(p.http, "http://"))
 		if err != nil {
@@ -37,7 +37,7 @@ func TestSlowReadersFromManyAddresses(t *testing.T) {
 		defer conn.Close()
 		fmt.Fprintf(conn, "GET /o/%s HTTP/1.1\r\nHost: localhost\r\nX-Not-Warm: 1\r\n\r\n", address)
 		go func() {
-			for buffer := make([]byte, 512); ; sleepContext(ctx, time.Second) {
+			for buffer := make([]byte, 8<<10); ; sleepContext(ctx, 500*time.Millisecond) {
 				if _, err := conn.Read(buffer); err != nil {
 					return
 				}

@@ -139,6 +139,9 @@ func (c GraphConfig) expand() int   { return c.Expand.Or(runtime.GOMAXPROCS(0)) 
 func (c SearchConfig) queries() int { return c.Queries.Or(2 * runtime.GOMAXPROCS(0)) }
 func (c MediaConfig) jobs() int     { return c.Jobs.Or(runtime.GOMAXPROCS(0)) }
 
+// Concurrent is how many thumbnails are made at a time.
+func (c MediaConfig) Concurrent() int { return c.jobs() }
+
 // Spec is the spec of the configured graph, stored under a path; without one,
 // in memory only.
 func (c GraphConfig) Spec(path string) graph.Spec {

@@ -21,11 +21,14 @@ func (m *mountedRoute) boundBody(c *call, r *http.Request) error {
 	// The reader of net/http also makes the server close the connection.
 	limited := http.MaxBytesReader(c.inner, r.Body, m.bodyCap)
 	r.Body = &requestBody{ReadCloser: limited, route: m, call: c}
-	err := m.inflate(r)
-	if err != nil {
+	if err := m.inflate(r); err != nil {
 		c.Header().Set("Accept-Encoding", codings)
+		return err
 	}
-	return err
+	if m.route.Class == Control { // the others stream
+		r.Body = &heldBody{ReadCloser: r.Body, call: c}
+	}
+	return nil
 }
 
 func (m *mountedRoute) bodyTooLarge() error {

@@ -72,6 +72,8 @@ type call struct {
 
 	writeDeadlineSet time.Time // owned by the handler: when the write deadline of its stream was last set
 
+	holding holding // what it holds of limits.memory
+
 	// of the body, which a proxy reads on another goroutine
 	bodyComplete       atomic.Bool  // it was read to its end
 	awaitingBody       atomic.Bool  // a read of it is waiting for bytes
@@ -419,6 +421,7 @@ func (c *call) recoverAndFinish(r *http.Request) {
 	if c.held != nil {
 		defer c.server.clients.unhold(c.held)
 	}
+	defer c.releaseHeld()
 	stack := debug.Stack
 	if died, ok := p.(*handlerPanic); ok {
 		p, stack = died.value, func() []byte { return died.stack }

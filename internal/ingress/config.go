@@ -121,6 +121,7 @@ type Limits struct {
 	Header         config.Size `toml:"header" doc:"The largest header of a request." restart:"true"`
 	Inflate        config.Size `toml:"inflate" doc:"The largest request body after decompression." seed:"ingress.decompress_abs_bytes" restart:"true"`
 	InflateRatio   int         `toml:"inflate_ratio" doc:"The maximum ratio between a request body after and before decompression." seed:"ingress.decompress_max_ratio,limits.decompress_ratio_cap" restart:"true"`
+	Memory         config.Size `toml:"memory" doc:"The memory of what requests hold: headers that arrive, bodies that are read whole (compressed ones as what they inflate to) and large answers. One client may hold at most as much as is left." restart:"true"`
 	Inflight       int         `toml:"inflight" doc:"The maximum number of concurrent requests. One client may hold at most as many as are still free; one route, four times that. Streams are counted separately; health and the local socket are not counted." seed:"ingress.max_inflight" restart:"true"`
 	Reads          int         `toml:"reads" doc:"The maximum number of concurrent requests for what is in memory or in a file: tiles, objects, assets, sites. One client may hold at most as many as are still free; the rest waits its turn." restart:"true"`
 	ReadsWaiting   int         `toml:"reads_waiting" doc:"How many of these requests may wait. When it is full, the client with most of them loses its newest one, with 429." restart:"true"`
@@ -142,7 +143,7 @@ type Limits struct {
 func DefaultLimits() Limits {
 	return Limits{
 		Reads: 512, ReadsWaiting: 8192,
-		Body: 1 * config.MiB, Header: 32 * config.KiB, Inflate: 10 * config.MiB, InflateRatio: 10,
+		Body: 1 * config.MiB, Header: 32 * config.KiB, Inflate: 10 * config.MiB, InflateRatio: 10, Memory: 128 * config.MiB,
 		Inflight: 512, Streams: 1024, MaxConns: 4096, ConnsPerIP: 256, Rate: 500, Burst: 1000, WorkRate: 500, Stuck: 32,
 		OpenRate: 1000, OpenBurst: 2000, HandshakeRate: 50, HandshakeBurst: 256,
 	}
@@ -155,7 +156,7 @@ func (l Limits) Validate() error {
 		key   string
 		value int64
 	}{
-		{"body", int64(l.Body)}, {"header", int64(l.Header)}, {"inflate", int64(l.Inflate)}, {"inflate_ratio", int64(l.InflateRatio)},
+		{"body", int64(l.Body)}, {"header", int64(l.Header)}, {"inflate", int64(l.Inflate)}, {"inflate_ratio", int64(l.InflateRatio)}, {"memory", int64(l.Memory)},
 		{"inflight", int64(l.Inflight)}, {"streams", int64(l.Streams)}, {"max_conns", int64(l.MaxConns)},
 		{"conns_per_ip", int64(l.ConnsPerIP)}, {"rate", int64(l.Rate)}, {"burst", int64(l.Burst)}, {"work_rate", int64(l.WorkRate)},
 		{"reads", int64(l.Reads)}, {"reads_waiting", int64(l.ReadsWaiting)}, {"stuck", int64(l.Stuck)}, {"open_rate", int64(l.OpenRate)}, {"open_burst", int64(l.OpenBurst)},

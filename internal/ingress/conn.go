@@ -46,6 +46,9 @@ type conn struct {
 
 	header headerScanner // of what net/http reads; has a lock of its own
 
+	headRead atomic.Int64 // bytes of that header, or of several
+	headHeld atomic.Int64 // what it holds of limits.memory
+
 	warmConn *warmConn // owned by net/http's goroutine of the connection; nil where the lane is off, and at the end
 
 	writeDeadlineSet time.Time // owned by the writer: when the deadline of a transfer's write was last set
@@ -90,6 +93,9 @@ func (c *conn) Read(p []byte) (n int, err error) {
 	}
 	if n > 0 && c.tlsConn == nil {
 		c.header.scan(p[:n])
+	}
+	if n > 0 && !c.inRequest.Load() && !c.http2.Load() && !c.holdHead(n) {
+		return 0, io.EOF
 	}
 	return n, err
 }
@@ -379,6 +385,7 @@ func (c *conn) closeNow() error {
 	err := c.Conn.Close()
 	if c.closed.CompareAndSwap(false, true) {
 		c.stopOverrun()
+		c.releaseHead()
 		c.listener.release(c)
 	}
 	return err

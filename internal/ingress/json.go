@@ -264,6 +264,11 @@ func WriteJSON(w http.ResponseWriter, status int, document any) error {
 	if err != nil {
 		return fault.WrapKind("http.json", fault.Internal, err)
 	}
+	if c, own := w.(*call); own && len(text) > freeText {
+		if err := c.hold(int64(len(text))); err != nil {
+			return err
+		}
+	}
 	return writeBody(w, status, "application/json", text)
 }
 

@@ -249,6 +249,7 @@ const (
 const (
 	shareRequests = iota
 	shareStreams
+	shareMemory // in bytes
 	firstLaneShare
 )
 

@@ -404,6 +404,8 @@ func (l *Listener) onConnState(nc net.Conn, state http.ConnState) {
 	if state == http.StateIdle {
 		c.inRequest.Store(false)
 		c.header.next()
+		c.headRead.Store(0)
+		c.releaseHead()
 		c.idleState.Store(idleReported)
 		if c.warmConn != nil {
 			c.laneIdle.Store(idleReported)

@@ -25,12 +25,9 @@ func isNetHTTPResponse(p []byte) bool { return bytes.HasPrefix(p, []byte("HTTP/1
 // refuseSlowHeader answers a client whose header was late. net/http would close
 // without an answer, or call the half line at the end malformed.
 func (c *conn) refuseSlowHeader() {
-	out := io.Writer(c.Conn)
-	if c.listener.options.TLS != nil {
-		if !c.handshakeDone.Load() || c.tlsConn.ConnectionState().NegotiatedProtocol == "h2" {
-			return // it does not wait for a header
-		}
-		out = c.tlsConn // it writes to this conn, while it reads from it
+	out := c.headWriter()
+	if out == nil {
+		return // it does not wait for a header
 	}
 	server := c.listener.server
 	server.instruments.IOTimeouts.WithLabelValues("read").Inc()
@@ -39,6 +36,29 @@ func (c *conn) refuseSlowHeader() {
 		Advise("Send the whole header of a request at once.")
 	_ = c.Conn.SetWriteDeadline(time.Now().Add(answerGrace))                                                          // fails on a closed connection, and then the write reports it
 	_, _ = out.Write(rawProblem(err.Kind.Status(), err, corr.New(), server.policy.Load().defaultHeaderLines(), true)) // the connection is closed in any case
+	c.headerTimedOut.Store(true)
+}
+
+// headWriter writes to a client whose header is awaited; nil if that is not so.
+func (c *conn) headWriter() io.Writer {
+	if c.listener.options.TLS == nil {
+		return c.Conn
+	}
+	if !c.handshakeDone.Load() || c.tlsConn.ConnectionState().NegotiatedProtocol == "h2" {
+		return nil
+	}
+	return c.tlsConn // it writes to this conn, while it reads from it
+}
+
+// refuseHead answers a client for whose header there is no memory.
+func (c *conn) refuseHead() {
+	out, server := c.headWriter(), c.listener.server
+	server.reject("memory")
+	if out == nil {
+		return // nothing can be said yet
+	}
+	_ = c.Conn.SetWriteDeadline(time.Now().Add(answerGrace))                                                                  // fails on a closed connection, and then the write reports it
+	_, _ = out.Write(rawProblem(errHeld.Kind.Status(), errHeld, corr.New(), server.policy.Load().defaultHeaderLines(), true)) // the connection is closed in any case
 	c.headerTimedOut.Store(true)
 }
 

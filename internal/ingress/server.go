@@ -104,6 +104,7 @@ type Server struct {
 	reads      *flow.FairLane // of requests that are cheap; nil if exempt
 	readers    transfers      // that hold slots of reads
 	stuck      *flow.Lane     // of handlers that have overrun their deadline
+	memory     *heldMemory    // what requests hold; nil if exempt
 	noListener *Listener      // for requests that came by no listener of ours
 
 	proxyNoted     atomic.Bool  // the log has named a proxy that is not trusted
@@ -141,6 +142,7 @@ func New(o Options) (*Server, error) {
 		Service: o.Service, Name: o.Name + "_stuck", Running: stuckRoutes * o.Limits.Stuck, From: "handlers", To: "none: they did not return by their deadline",
 	})
 	if !o.Exempt {
+		s.memory = &heldMemory{size: int64(o.Limits.Memory)}
 		s.inflight = &sharePool{slots: int64(o.Limits.Inflight), index: shareRequests, lane: flow.NewLane(o.Inventory, flow.LaneSpec{
 			Service: o.Service, Name: o.Name + "_inflight", Running: o.Limits.Inflight, From: "connections", To: "handlers",
 		})}
@@ -204,6 +206,12 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		c.fail(r, err)
 		return
 	}
+	if c.http2 {
+		if err := c.holdFields(); err != nil {
+			c.fail(r, err)
+			return
+		}
+	}
 	r = c.enterSite(r)
 	if err := c.checkHost(r); err != nil {
 		c.fail(r, err)
@@ -252,8 +260,8 @@ func (s *Server) newCall(w http.ResponseWriter, r *http.Request) *call {
 	if known, ok := r.Context().Value(connKey{}).(*conn); ok {
 		c.conn, c.listener, c.client = known, known.listener, known.client
 		known.inRequest.Store(true)
-		if c.http2 {
-			known.http2.Store(true)
+		if c.http2 && known.http2.CompareAndSwap(false, true) {
+			known.releaseHead() // from now on each request holds its own
 		}
 	}
 	c.policy = s.policy.Load()

@@ -211,8 +211,12 @@ func Load(profile string, from config.Sources) (*config.Loaded[Config], error) {
 	if err != nil {
 		return nil, err
 	}
+	asked, err := config.Load(defaults, from) // for what is on: that is what has to fit
+	if err != nil {
+		return nil, err
+	}
 	limit := findMemoryLimit()
-	changed := limit.scaleDefaults(&defaults)
+	changed := limit.scaleDefaults(&defaults, asked.Value.Facets)
 	loaded, err := config.Load(defaults, from)
 	if err != nil {
 		return nil, err

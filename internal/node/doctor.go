@@ -188,9 +188,15 @@ func checkIdentityKey(c Config) Check {
 
 // checkMemory reports the limit, and whether the memory budgets fit into it.
 func checkMemory(c Config, limit memoryLimit) Check {
-	check := Check{Name: "memory", Status: CheckOK, Detail: fmt.Sprintf("the limit is %s; objects in memory may take %s", limit, c.Store.RAMBytes)}
-	if uint64(c.Store.RAMBytes) > uint64(float64(limit.bytes)*memoryHigh) {
-		check.Status, check.Next = CheckWarn, "Lower store.ram_bytes, or give the node more memory: it refuses objects before memory is used up."
+	var all uint64
+	for _, one := range memoryBudgets(&c, c.Facets) {
+		if one.counts {
+			all += one.bytes
+		}
+	}
+	check := Check{Name: "memory", Status: CheckOK, Detail: fmt.Sprintf("the limit is %s; objects in memory may take %s, and all budgets together %s", limit, c.Store.RAMBytes, rounded(all))}
+	if all > uint64(float64(limit.bytes)*memoryHigh) {
+		check.Status, check.Next = CheckWarn, "Lower store.ram_bytes or the caches (`micronode config show --origin` shows them), or give the node more memory: it refuses objects before memory is used up."
 	}
 	return check
 }

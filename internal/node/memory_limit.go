@@ -17,6 +17,7 @@ import (
 
 	"micronode/fault"
 	"micronode/internal/config"
+	"micronode/internal/facet"
 	"micronode/internal/flow"
 	"micronode/internal/observe"
 )
@@ -133,42 +134,79 @@ func (m memoryLimit) applyToRuntime() {
 // between two collections, and for the program.
 const budgetPercent = 60
 
-// seenBytes is about what one message costs in the overlay's seen-set.
-const seenBytes = 64
+// What things take that are counted and not measured, about.
+const (
+	seenBytes      = 64       // a message in the overlay's seen-set
+	keyBytes       = 256      // an idempotency key of the mailbox
+	connBytes      = 20 << 10 // a connection of a client: its goroutine and its buffers
+	waitingBytes   = 12 << 10 // a read that waits for its turn: its goroutine and its request
+	graphEdgeBytes = 400      // a follow, with new names at both ends
+)
+
+// memoryBudget is a setting by which a part of the node is kept within memory.
+type memoryBudget struct {
+	key    string
+	bytes  uint64        // that its default may take
+	counts bool          // whether the defaults make room for it: not for facets that are off
+	scale  func(float64) // multiplies the setting
+}
+
+// memoryBudgets is the one list of what takes memory, and how much at the
+// defaults in c: what is kept, and what requests hold. On says which facets run.
+func memoryBudgets(c *Config, on facet.Config) (list []memoryBudget) {
+	size := func(key string, of *config.Size, times float64, counts bool) {
+		list = append(list, memoryBudget{key, uint64(float64(*of) * times), counts, func(factor float64) {
+			*of = max(config.MiB, config.Size(float64(*of)*factor)/config.MiB*config.MiB)
+		}})
+	}
+	count := func(key string, of *int, each uint64, least int, counts bool) {
+		list = append(list, memoryBudget{key, uint64(*of) * each, counts, func(factor float64) { *of = max(least, int(float64(*of)*factor)) }})
+	}
+	size("store.ram_bytes", &c.Store.RAMBytes, 1+1.0/objectCacheDivisor, true)
+	size("edge.directory_bytes", &c.Edge.DirectoryBytes, 1, true)
+	size("edge.shelf_bytes", &c.Edge.PreparedBytes, 1, true)
+	edgeCache := config.Size(c.Edge.Cache.Budget(false))
+	list = append(list, memoryBudget{"edge.cache.max_bytes", uint64(edgeCache), true, func(factor float64) {
+		c.Edge.Cache.MaxBytes = config.Auto[config.Size]{Value: max(config.MiB, config.Size(float64(edgeCache)*factor)/config.MiB*config.MiB)}
+	}})
+	size("index.cache.bytes", &c.Index.Cache.Bytes, 1, true)
+	size("index.cache.shelf_bytes", &c.Index.Cache.PreparedBytes, 1, true)
+	size("mailbox.ram_bytes", &c.Mailbox.RAMBytes, 1, true)
+	count("mailbox.keys", &c.Mailbox.Keys, keyBytes, 10_000, true)
+	size("registry.storage.ram_bytes", &c.Registry.Storage.RAMBytes, 1, true)
+	size("overlay.gossip.history_bytes", &c.Overlay.Gossip.HistoryBytes, 1, true)
+	count("overlay.gossip.seen", &c.Overlay.Gossip.Seen, seenBytes, 10_000, true)
+	size("limits.memory", &c.Limits.Memory, 1, true)
+	count("limits.max_conns", &c.Limits.MaxConns, connBytes, 256, true)
+	count("limits.reads_waiting", &c.Limits.ReadsWaiting, waitingBytes, 128, true)
+	count("facets.graph.max_edges", &c.Facets.Graph.MaxEdges, graphEdgeBytes, 10_000, on.Graph.Enabled)
+	size("facets.search.max_bytes", &c.Facets.Search.MaxBytes, 2, on.Search.Enabled)
+	size("facets.media.job_bytes", &c.Facets.Media.JobBytes, float64(c.Facets.Media.Concurrent()), on.Media.Enabled)
+	size("facets.media.cache_bytes", &c.Facets.Media.CacheBytes, 1, on.Media.Enabled)
+	return list
+}
 
 // scaleDefaults reduces defaults that together would not fit into the memory
-// limit, each by the same factor, and returns the keys that it changed.
-func (m memoryLimit) scaleDefaults(c *Config) (changed []string) {
-	edgeCache := config.Size(c.Edge.Cache.Budget(false))
-	budgets := map[string]*config.Size{
-		"store.ram_bytes":              &c.Store.RAMBytes,
-		"edge.directory_bytes":         &c.Edge.DirectoryBytes,
-		"edge.shelf_bytes":             &c.Edge.PreparedBytes,
-		"edge.cache.max_bytes":         &edgeCache,
-		"index.cache.bytes":            &c.Index.Cache.Bytes,
-		"index.cache.shelf_bytes":      &c.Index.Cache.PreparedBytes,
-		"mailbox.ram_bytes":            &c.Mailbox.RAMBytes,
-		"registry.storage.ram_bytes":   &c.Registry.Storage.RAMBytes,
-		"overlay.gossip.history_bytes": &c.Overlay.Gossip.HistoryBytes,
-	}
-	all := uint64(c.Store.RAMBytes)/objectCacheDivisor + uint64(c.Overlay.Gossip.Seen)*seenBytes
+// limit, each by the same factor, and returns the keys that it changed. On says
+// which facets run.
+func (m memoryLimit) scaleDefaults(c *Config, on facet.Config) (changed []string) {
+	budgets := memoryBudgets(c, on)
+	var all uint64
 	for _, one := range budgets {
-		all += uint64(*one)
+		if one.counts {
+			all += one.bytes
+		}
 	}
 	have := m.bytes / 100 * budgetPercent
 	if have >= all {
 		return nil
 	}
-	budgets["facets.search.max_bytes"], budgets["facets.media.cache_bytes"] = &c.Facets.Search.MaxBytes, &c.Facets.Media.CacheBytes
-	factor := float64(have) / float64(all)
-	for key, one := range budgets {
-		*one = max(config.MiB, config.Size(float64(*one)*factor)/config.MiB*config.MiB)
-		changed = append(changed, key)
+	for _, one := range budgets {
+		one.scale(float64(have) / float64(all))
+		changed = append(changed, one.key)
 	}
-	c.Edge.Cache.MaxBytes = config.Auto[config.Size]{Value: edgeCache}
-	c.Overlay.Gossip.Seen = max(10_000, int(float64(c.Overlay.Gossip.Seen)*factor))
 	slices.Sort(changed)
-	return append(changed, "overlay.gossip.seen")
+	return changed
 }
 
 // memoryMonitor watches how much of the limit is in use. Budgets keep what is
@@ -217,6 +255,21 @@ func (n *Node) watchOverdue() {
 				return 1, 0
 			}
 			return 0, 0
+		},
+	})
+}
+
+// watchHeldMemory reports when what requests hold fills its budget.
+func (n *Node) watchHeldMemory() {
+	n.readiness.Gauge(observe.Gauge{
+		Service: service, Name: "memory of requests", Effect: flow.Degrades,
+		Reason: "bodies, headers and answers fill limits.memory, and more of them is refused",
+		Next:   "Check who sends large bodies slowly (the log at level debug names clients), or raise limits.memory if there is memory for it.",
+		Read: func() (float64, uint64) {
+			if n.gateway == nil {
+				return 0, 0
+			}
+			return n.gateway.HeldMemory()
 		},
 	})
 }

@@ -16,6 +16,7 @@ import (
 	"micronode/client"
 	"micronode/fault"
 	"micronode/internal/config"
+	"micronode/internal/facet"
 	"micronode/internal/observe"
 )
 
@@ -72,14 +73,17 @@ func TestTheMemoryLimitIsFound(t *testing.T) {
 }
 
 // Defaults are the documented ones if they fit into memory. Otherwise they are
-// smaller, all of them together fit, and each is still usable.
+// smaller, all of them together fit, and each is still usable: what is kept,
+// what requests hold, and what the facets that are on take.
 func TestDefaultsFitIntoMemory(t *testing.T) {
 	documented, err := Defaults("")
 	if err != nil {
 		t.Fatal(err)
 	}
+	off, on := documented.Facets, documented.Facets
+	on.Graph.Enabled, on.Search.Enabled, on.Media.Enabled = true, true, true
 	roomy := documented
-	if changed := (memoryLimit{bytes: 4 << 30}).scaleDefaults(&roomy); changed != nil || roomy.Store.RAMBytes != 256*config.MiB {
+	if changed := (memoryLimit{bytes: 4 << 30}).scaleDefaults(&roomy, off); changed != nil || roomy.Store.RAMBytes != 256*config.MiB {
 		t.Errorf("%v were changed, and there is room", changed)
 	}
 	loaded, err := config.Load(documented, config.Sources{})
@@ -87,23 +91,60 @@ func TestDefaultsFitIntoMemory(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, limit := range []uint64{64 << 20, 200 << 20, 1 << 30} {
-		c := documented
-		changed := memoryLimit{bytes: limit}.scaleDefaults(&c)
-		all := c.Store.RAMBytes + c.Store.RAMBytes/objectCacheDivisor + c.Edge.DirectoryBytes + c.Edge.PreparedBytes + config.Size(c.Edge.Cache.Budget(false)) +
-			c.Index.Cache.Bytes + c.Index.Cache.PreparedBytes + c.Mailbox.RAMBytes + c.Registry.Storage.RAMBytes + c.Overlay.Gossip.HistoryBytes + config.Size(c.Overlay.Gossip.Seen*seenBytes)
-		if uint64(all) > limit*65/100 || len(changed) < 10 || c.Store.RAMBytes < config.MiB || c.Store.RAMBytes >= 256*config.MiB {
-			t.Errorf("of %d bytes, %d are given away: %v", limit, all, changed)
-		}
-		for _, key := range changed {
-			if !slices.ContainsFunc(loaded.Entries(), func(e config.Entry) bool { return e.Key == key }) {
-				t.Errorf("there is no setting %s", key)
+		for _, facets := range []facet.Config{off, on} {
+			c := documented
+			changed := memoryLimit{bytes: limit}.scaleDefaults(&c, facets)
+			var all uint64
+			for _, one := range memoryBudgets(&c, facets) {
+				if one.counts {
+					all += one.bytes
+				}
+				if !slices.Contains(changed, one.key) {
+					t.Errorf("with %d bytes, %s stays", limit, one.key)
+				}
+			}
+			if all > limit*75/100 || limit >= 200<<20 && all > limit*62/100 || c.Store.RAMBytes < config.MiB || c.Store.RAMBytes >= 256*config.MiB {
+				t.Errorf("of %d bytes, %d are given away: %v", limit, all, changed)
+			}
+			for _, key := range changed {
+				if !slices.ContainsFunc(loaded.Entries(), func(e config.Entry) bool { return e.Key == key }) {
+					t.Errorf("there is no setting %s", key)
+				}
+			}
+			for _, validate := range []func() error{c.Store.Validate, c.Edge.Validate, c.Mailbox.Validate, c.Registry.Validate, c.Overlay.Validate, c.Index.Validate, c.Limits.Validate,
+				c.Facets.Graph.Validate, c.Facets.Search.Validate, c.Facets.Media.Validate} {
+				if err := validate(); err != nil {
+					t.Errorf("with %d bytes: %v", limit, err)
+				}
 			}
 		}
-		for _, validate := range []func() error{c.Store.Validate, c.Edge.Validate, c.Mailbox.Validate, c.Registry.Validate, c.Overlay.Validate, c.Index.Validate} {
-			if err := validate(); err != nil {
-				t.Errorf("with %d bytes: %v", limit, err)
-			}
-		}
+	}
+}
+
+// A large picture needs no more memory than there is for it: with little
+// memory, all thumbnails that are made at a time take a share of it.
+func TestThumbnailsFitIntoMemory(t *testing.T) {
+	c, err := Defaults("")
+	if err != nil {
+		t.Fatal(err)
+	}
+	on := c.Facets
+	on.Media.Enabled = true
+	(memoryLimit{bytes: 200 << 20}).scaleDefaults(&c, on)
+	if all := uint64(c.Facets.Media.JobBytes) * uint64(c.Facets.Media.Concurrent()); all > 70<<20 {
+		t.Errorf("thumbnails may take %d bytes of 200 MiB", all)
+	}
+}
+
+// What waits, and who is connected, takes no more than a share of little memory.
+func TestWaitingReadsFitIntoMemory(t *testing.T) {
+	c, err := Defaults("")
+	if err != nil {
+		t.Fatal(err)
+	}
+	(memoryLimit{bytes: 200 << 20}).scaleDefaults(&c, c.Facets)
+	if all := c.Limits.ReadsWaiting*waitingBytes + c.Limits.MaxConns*connBytes; all > 30<<20 {
+		t.Errorf("%d reads that wait and %d connections may take %d bytes of 200 MiB", c.Limits.ReadsWaiting, c.Limits.MaxConns, all)
 	}
 }
 

@@ -376,6 +376,7 @@ func (n *Node) makeSupervisor(c Config) error {
 	n.supervisor = supervisor
 	n.readiness = observe.NewReadiness(n.inventory, supervisor)
 	n.watchMemory()
+	n.watchHeldMemory()
 	n.watchOverdue()
 	n.watchStore()
 	n.metrics.Attach(n.sources())

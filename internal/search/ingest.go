@@ -13,6 +13,8 @@ import (
 const (
 	maxBatchDocuments      = 256
 	maxBatchBytes          = 4 << 20
+	batchDivisor           = 16 // and no more than this part of MaxBytes: while it is written, a batch takes many times its size
+	minBatchBytes          = 64 << 10
 	batchWait              = 200 * time.Millisecond
 	reconcileRetryInterval = 30 * time.Second // after a failure, before a reconciliation finds what was missed
 )
@@ -168,10 +170,16 @@ func (i *ingester) add(one Document) error {
 	}
 	i.markBatchStart()
 	i.documents = append(i.documents, one)
-	if i.batchBytes += len(one.ID) + len(one.Value); len(i.documents) < maxBatchDocuments && i.batchBytes < maxBatchBytes {
+	if i.batchBytes += len(one.ID) + len(one.Value); len(i.documents) < maxBatchDocuments && i.batchBytes < batchBytes(i.search.spec.MaxBytes) {
 		return nil
 	}
 	return i.flush()
+}
+
+// batchBytes is how large a batch may become, where the catalogue may have so
+// many bytes.
+func batchBytes(catalogue int64) int {
+	return int(min(maxBatchBytes, max(minBatchBytes, catalogue/batchDivisor)))
 }
 
 // remove removes a document.

@@ -74,7 +74,7 @@ func (n *Node) onCommit(commit registry.Committed) {
 func (n *Node) onRegistryEvent(event registry.Event) {
 	level := slog.LevelInfo
 	switch event.Type {
-	case registry.EventRefused, registry.EventStorageFailed:
+	case registry.EventRefused, registry.EventStorageFailed, registry.EventDropped:
 		level = slog.LevelWarn
 	case registry.EventDamaged:
 		level = slog.LevelError

@@ -377,10 +377,17 @@ func (c *committer) commitGenesis(ctx context.Context, record ledger.Record, sta
 	return outcome{state: state}
 }
 
-// addProposal adds a proposal to the pending ones.
+// addProposal adds a proposal to the pending ones. When it is acknowledged, it is
+// where the log is.
 func (c *committer) addProposal(p *ledger.Proposal, from netip.Addr) outcome {
 	if err := c.pending.add(p, from, c.settings.Load().MaxProposals, c.now()); err != nil {
 		return outcome{err: err}
+	}
+	if c.pendingStore() != nil {
+		if err := c.keep(journal.PendingKey{Proposal: p.ID}, p.Keep()); err != nil {
+			c.pending.cancel(p.ID)
+			return outcome{err: fault.Wrap("registry.propose", err)}
+		}
 	}
 	c.metrics.proposed.Inc()
 	return outcome{}
@@ -399,6 +406,13 @@ func (c *committer) addApproval(id string, a ledger.Approval) outcome {
 	}
 	if e.proposal.SignersVersion != c.view.Load().state.SignersVersion() {
 		return outcome{err: staleProposal(op)}
+	}
+	value, err := encodeApproval(a)
+	if err == nil {
+		err = c.keep(journal.PendingKey{Proposal: id, Signer: a.SignerID}, value)
+	}
+	if err != nil {
+		return outcome{err: fault.Wrap(op, err)}
 	}
 	c.metrics.approved.Inc()
 	return outcome{approvals: c.pending.addApproval(e, a)}

@@ -20,6 +20,14 @@ type pendingProposals struct {
 	finishedOrder []string // the keys of finished, oldest first; the oldest are evicted
 	bytes         int      // of the open proposals
 	byClient      map[netip.Addr]clientShare
+	keeps         bool              // the open ones are kept in the storage
+	dropped       []droppedProposal // what the storage may still have and need not, at most maxFinished
+}
+
+// droppedProposal is a proposal that is not open any more, and who had approved it.
+type droppedProposal struct {
+	id      string
+	signers []string
 }
 
 // clientShare is what one client holds of the open proposals.
@@ -47,8 +55,8 @@ const (
 	maxFinished     = 4096
 )
 
-func newPendingProposals() *pendingProposals {
-	return &pendingProposals{open: map[string]pendingProposal{}, finished: map[string]finishedProposal{}, byClient: map[netip.Addr]clientShare{}}
+func newPendingProposals(keeps bool) *pendingProposals {
+	return &pendingProposals{keeps: keeps, open: map[string]pendingProposal{}, finished: map[string]finishedProposal{}, byClient: map[netip.Addr]clientShare{}}
 }
 
 // size returns about how much memory a proposal takes.
@@ -119,7 +127,7 @@ func (pp *pendingProposals) findOpen(op, id string, now time.Time) (pendingPropo
 		return e, fault.New(op, fault.Conflict, "the proposal was committed as version %d", finished.version)
 	}
 	return e, &fault.Error{Op: op, Kind: fault.NotFound, Detail: "this node does not have the proposal",
-		Next: "A proposal is in the memory of the node that received it, until it expires. Propose it again."}
+		Next: "A proposal is at the node that received it until it expires; with a registry in RAM, until that node stops. Propose it again."}
 }
 
 // lookup returns a proposal, or what became of it.
@@ -195,15 +203,59 @@ func (pp *pendingProposals) expireLocked(now time.Time) {
 func (pp *pendingProposals) finish(e pendingProposal, how finishedProposal) {
 	id := e.proposal.ID
 	how.payload, how.expiresAt = e.proposal.PayloadB3, e.proposal.ExpiresAt
-	pp.bytes -= e.size()
-	pp.updateShare(e, -1)
-	delete(pp.open, id)
+	pp.remove(e)
 	if len(pp.finishedOrder) == maxFinished {
 		delete(pp.finished, pp.finishedOrder[0])
 		pp.finishedOrder = pp.finishedOrder[1:]
 	}
 	pp.finished[id] = how
 	pp.finishedOrder = append(pp.finishedOrder, id)
+}
+
+// cancel removes a proposal that could not be kept: it was never acknowledged.
+func (pp *pendingProposals) cancel(id string) {
+	pp.mu.Lock()
+	defer pp.mu.Unlock()
+	if e, open := pp.open[id]; open {
+		pp.remove(e)
+	}
+}
+
+// remove removes a proposal from the open ones, and remembers that the storage need
+// not keep it any more. The lock is held.
+func (pp *pendingProposals) remove(e pendingProposal) {
+	pp.bytes -= e.size()
+	pp.updateShare(e, -1)
+	delete(pp.open, e.proposal.ID)
+	one := droppedProposal{id: e.proposal.ID}
+	for _, a := range e.approvals {
+		one.signers = append(one.signers, a.SignerID)
+	}
+	pp.appendDropped(one)
+}
+
+// appendDropped adds to what is to be removed. Beyond the bound it is left to the next
+// start. The lock is held.
+func (pp *pendingProposals) appendDropped(one droppedProposal) {
+	if pp.keeps && len(pp.dropped) < maxFinished {
+		pp.dropped = append(pp.dropped, one)
+	}
+}
+
+// drop remembers that the storage need not keep something.
+func (pp *pendingProposals) drop(id string, signers []string) {
+	pp.mu.Lock()
+	defer pp.mu.Unlock()
+	pp.appendDropped(droppedProposal{id, signers})
+}
+
+// takeDropped returns what the storage need not keep any more, once.
+func (pp *pendingProposals) takeDropped() []droppedProposal {
+	pp.mu.Lock()
+	defer pp.mu.Unlock()
+	taken := pp.dropped
+	pp.dropped = nil
+	return taken
 }
 
 // listOpen returns the open proposals.

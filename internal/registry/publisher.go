@@ -40,6 +40,18 @@ func (r *Registry) runPublisher(ctx context.Context) error {
 	}
 }
 
+// followPause is how long the follower waits when the storage is away.
+const followPause = 500 * time.Millisecond
+
+// isAway reports whether an error means that the storage does not answer now.
+func isAway(err error) bool {
+	switch fault.KindOf(err) {
+	case fault.Timeout, fault.UpstreamFailed, fault.StorageBusy:
+		return err != nil
+	}
+	return false
+}
+
 // runFollower is the follower's Serve: it watches for commits of another registry on
 // the same storage, and makes the committer catch up.
 func (r *Registry) runFollower(ctx context.Context) error {
@@ -47,6 +59,12 @@ func (r *Registry) runFollower(ctx context.Context) error {
 		err := r.journal.Changed(ctx, r.view.Load().expectedHead())
 		if ctx.Err() != nil {
 			return nil
+		}
+		if isAway(err) { // the gate says so in readiness, and the follower goes on when it is back
+			if flow.Sleep(ctx, followPause) != nil {
+				return nil
+			}
+			continue
 		}
 		if err != nil {
 			return fault.Wrap("registry.follow", err)

@@ -429,7 +429,7 @@ func TestAFloodOfProposals(t *testing.T) {
 
 // pendingProposals is bounded in bytes, too, and in the finished ones that it remembers.
 func TestPendingProposalsAreBounded(t *testing.T) {
-	d, now := newPendingProposals(), time.Unix(1e9, 0)
+	d, now := newPendingProposals(false), time.Unix(1e9, 0)
 	for i := range maxFinished + 10 {
 		p := &ledger.Proposal{ID: fmt.Sprint(i), ApprovalMessage: ledger.ApprovalMessage{ExpiresAt: now.Add(time.Second)}}
 		testkit.Must(t, d.add(p, netip.Addr{}, 1, now))
@@ -465,7 +465,7 @@ func TestPendingProposalsAreBounded(t *testing.T) {
 // One client cannot use up the bound on proposals, neither by number nor by bytes;
 // what was committed or has expired is no longer counted.
 func TestPendingProposalsAreShared(t *testing.T) {
-	d, now := newPendingProposals(), time.Unix(1e9, 0)
+	d, now := newPendingProposals(false), time.Unix(1e9, 0)
 	a, b := netip.MustParseAddr("192.0.2.1"), netip.MustParseAddr("192.0.2.2")
 	next := 0
 	add := func(from netip.Addr, bytes int) error {

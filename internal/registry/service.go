@@ -81,13 +81,17 @@ func New(ctx context.Context, inv *flow.Inventory, spec Spec) (*Registry, error)
 	if spec.Tracer == nil {
 		spec.Tracer = noop.NewTracerProvider().Tracer("")
 	}
-	r := &Registry{spec: spec, journal: spec.Journal, metrics: newMetrics(spec.Metrics.For(service)), pending: newPendingProposals()}
+	r := &Registry{spec: spec, journal: spec.Journal, metrics: newMetrics(spec.Metrics.For(service))}
 	r.health = &storageHealth{
 		writes: spec.Readiness.Dependency(service, "storage", observe.ForWrites),
 		reads:  spec.Readiness.Dependency(service, "log", observe.ForReads),
 	}
+	r.pending = newPendingProposals(r.pendingStore() != nil)
 	r.makeQueues(inv)
 	if err := r.open(ctx); err != nil {
+		return nil, err
+	}
+	if err := r.restorePending(ctx); err != nil {
 		return nil, err
 	}
 	r.health.update(0, 0)
@@ -171,6 +175,8 @@ const (
 	EventInitialised   EventType = "registry initialised"
 	EventProposed      EventType = "registry proposed"
 	EventApproved      EventType = "registry approved"
+	EventRestored      EventType = "registry proposals restored" // after a restart
+	EventDropped       EventType = "registry proposal dropped"   // it was kept, and could not be committed any more
 	EventCommitted     EventType = "registry committed"
 	EventRefused       EventType = "registry refused"
 	EventCheckpointed  EventType = "registry checkpoint kept"
@@ -194,8 +200,15 @@ func (r *Registry) Head() (ledger.Head, bool) {
 	return v.state.Head(), true
 }
 
-// Close closes the queue and the storage.
+// closeTimeout bounds what Close does besides closing.
+const closeTimeout = 500 * time.Millisecond
+
+// Close closes the queue and the storage. What was committed last need not be kept
+// as a proposal any more.
 func (r *Registry) Close() error {
 	r.jobs.Close()
+	ctx, cancel := context.WithTimeout(context.Background(), closeTimeout)
+	defer cancel()
+	r.removeDropped(ctx)
 	return r.journal.Close()
 }

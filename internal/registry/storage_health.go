@@ -10,6 +10,7 @@ import (
 	"micronode/fault"
 	"micronode/internal/flow"
 	"micronode/internal/observe"
+	"micronode/internal/registry/journal"
 )
 
 // storageHealth sets in readiness whether the registry can accept writes. Reads go on
@@ -26,6 +27,9 @@ type storageHealth struct {
 	stalledAfter  time.Duration        // how long other tasks may wait
 	lastWriteErr  error                // the result of the last write
 	writesEnded   uint64               // how many writes have ended
+	engineErr     error                // why the engine on other machines would not accept a write
+	engine        string               // its name, and where it is
+	engineSince   time.Time            // since when
 	damage        error                // damage to the log itself; it is never cleared
 	derivedDamage error                // damage to data that can be rebuilt from the log
 }
@@ -71,6 +75,17 @@ func (s *storageHealth) writeEnded(err error) {
 	}
 	s.lastWriteErr = err
 	s.writesEnded++
+	s.updateLocked()
+}
+
+// setEngine records whether the engine would accept a write.
+func (s *storageHealth) setEngine(engine string, err error, now time.Time) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if err != nil && s.engineErr == nil {
+		s.engineSince = now
+	}
+	s.engine, s.engineErr = engine, err
 	s.updateLocked()
 }
 
@@ -149,6 +164,9 @@ func (s *storageHealth) updateLocked() {
 	switch {
 	case s.damage != nil:
 		s.writes.Down(fault.DetailOf(s.damage), "Reads continue. Restore the log before the next write.")
+	case s.engineErr != nil:
+		s.writes.Down(fmt.Sprintf("%s has not accepted writes since %s: %s", s.engine, s.engineSince.UTC().Format(time.TimeOnly+" UTC"), fault.DetailOf(s.engineErr)),
+			fault.NextOf(s.engineErr)+" Reads continue.")
 	case s.lastWriteErr != nil:
 		s.writes.Down("the storage failed: "+fault.DetailOf(s.lastWriteErr), fault.NextOf(s.lastWriteErr))
 	case stalled != "":
@@ -162,6 +180,10 @@ func (s *storageHealth) updateLocked() {
 // healthTick is how often the storage is checked.
 const healthTick = 100 * time.Millisecond
 
+// A probe of an engine on other machines begins once a second, and has less than that
+// time: so both its end and its return are seen within two seconds.
+const engineProbeTimeout = 800 * time.Millisecond
+
 // runStorageHealth is the Serve of the task "registry gate": it detects slow writes,
 // probes a storage that failed, counts retries, and expires proposals.
 func (r *Registry) runStorageHealth(ctx context.Context) error {
@@ -174,12 +196,31 @@ func (r *Registry) runStorageHealth(ctx context.Context) error {
 			now := remoteCalls(r.journal).Retries
 			r.metrics.instruments.BackoffRetries.WithLabelValues("storage").Add(float64(now - counted))
 			counted = now
-			r.probe(ctx)
 			r.metrics.openProposals.Set(float64(r.pending.expire(r.now())))
+			if r.probeEngine(ctx) { // otherwise the next two would wait for it, and its return would be seen late
+				r.probe(ctx)
+				r.removeDropped(ctx)
+			}
 		}
 		storage := r.settings.Load().Storage
 		r.health.update(storage.Slow, storage.Timeout)
 	}
+}
+
+// probeEngine reports whether an engine on other machines would accept a write, to the
+// caller and in readiness. Other storage is probed when a write has failed.
+func (r *Registry) probeEngine(ctx context.Context) bool {
+	prober, ok := r.journal.(journal.Prober)
+	if !ok {
+		return true
+	}
+	limited, cancel := context.WithTimeout(ctx, engineProbeTimeout)
+	defer cancel()
+	err := prober.Probe(limited)
+	if ctx.Err() == nil {
+		r.health.setEngine(prober.Engine(), err, r.now())
+	}
+	return err == nil
 }
 
 // probe checks whether a failed storage works again. It appends an empty batch, which

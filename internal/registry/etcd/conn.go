@@ -38,7 +38,7 @@ const (
 	keepAliveTimeout    = 3 * time.Second
 	connectTimeout      = 3 * time.Second
 	minReconnectBackoff = 100 * time.Millisecond
-	maxReconnectBackoff = 2 * time.Second
+	maxReconnectBackoff = time.Second // when etcd is back, that is seen within two seconds
 )
 
 // maxResponseBytes bounds the memory of a response.
@@ -59,9 +59,10 @@ type etcdClient struct {
 // harmless, and with an error that names the next step.
 type conn struct {
 	// set at construction
-	dial     func(ctx context.Context) (*etcdClient, error)
-	timeout  time.Duration
-	dialLock chan struct{} // held while connecting or closing
+	dial      func(ctx context.Context) (*etcdClient, error)
+	endpoints []string // for messages
+	timeout   time.Duration
+	dialLock  chan struct{} // held while connecting or closing
 
 	client atomic.Pointer[etcdClient]
 

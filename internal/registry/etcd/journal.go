@@ -46,7 +46,9 @@ func Open(ctx context.Context, spec Spec) (*Journal, error) {
 	if err != nil {
 		return nil, err
 	}
-	return newJournal(ctx, newConn(spec.Timeout, dial), at.prefix), nil
+	conn := newConn(spec.Timeout, dial)
+	conn.endpoints = at.endpoints
+	return newJournal(ctx, conn, at.prefix), nil
 }
 
 func newJournal(ctx context.Context, l *conn, prefix string) *Journal {

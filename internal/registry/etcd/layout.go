@@ -28,6 +28,7 @@ const (
 
 func (l layout) head() string  { return l.prefix + "head" }
 func (l layout) prune() string { return l.prefix + "prune" }
+func (l layout) probe() string { return l.prefix + "probe" } // never written
 
 func (l layout) record(version uint64) string {
 	return l.prefix + folderRecords + paddedNumber(version)

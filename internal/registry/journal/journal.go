@@ -71,6 +71,16 @@ type Journal interface {
 	Close() error
 }
 
+// Prober is a journal on other machines, which may be away while nothing is
+// written. It is probed by what it must be able to do.
+type Prober interface {
+	// Probe checks that a write would be accepted, and changes nothing.
+	Probe(ctx context.Context) error
+
+	// Engine names the software and where it is.
+	Engine() string
+}
+
 // Checkpoint is a signed statement of the size and the root of the tree, with
 // everything needed to continue from there without older records.
 type Checkpoint struct {

@@ -77,7 +77,7 @@ func (f *Files) open() error {
 }
 
 func (f *Files) makeFolders() error {
-	folders := []string{f.folder, filepath.Join(f.folder, "segments"), filepath.Join(f.folder, "checkpoints"), filepath.Join(f.folder, "tiles")}
+	folders := []string{f.folder, filepath.Join(f.folder, "segments"), filepath.Join(f.folder, "checkpoints"), filepath.Join(f.folder, "tiles"), f.pendingFolder()}
 	if f.report.ReadOnly {
 		_, err := f.fs.List(folders[1])
 		return err
@@ -90,7 +90,7 @@ func (f *Files) makeFolders() error {
 	if err := wal.MakeFolder(f.fs, f.folder); err != nil {
 		return err
 	}
-	return errors.Join(f.removeTemporary(folders[0]), f.removeTemporary(folders[2]))
+	return errors.Join(f.removeTemporary(folders[0]), f.removeTemporary(folders[2]), f.removeTemporary(f.pendingFolder()))
 }
 
 // findPrune reads the prune note. An invalid one is damage: without it, pruned

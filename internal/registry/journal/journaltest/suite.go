@@ -62,7 +62,7 @@ type check struct {
 }
 
 func checks() []check {
-	return slices.Concat(appendChecks, readChecks, checkpointChecks, pruneChecks, closeChecks, durableChecks, sharedChecks)
+	return slices.Concat(appendChecks, readChecks, checkpointChecks, pruneChecks, closeChecks, durableChecks, pendingChecks, sharedChecks)
 }
 
 // subject is a journal under test, with helpers.

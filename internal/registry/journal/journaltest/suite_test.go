@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"fmt"
+	"maps"
 	"runtime"
 	"slices"
 	"strings"
@@ -25,7 +26,8 @@ type storage struct {
 	ram *journal.RAM // changed by open, before it is shared
 
 	mu       sync.Mutex
-	appended chan struct{} // closed by the next Append; guarded by mu
+	appended chan struct{}     // closed by the next Append; guarded by mu
+	pending  map[string][]byte // by name; guarded by mu
 }
 
 // flawedJournal is a journal on a storage. With a flaw it breaks one rule.
@@ -38,13 +40,13 @@ type flawedJournal struct {
 }
 
 func newStorage() *storage {
-	return &storage{ram: journal.NewRAM(journal.RAMSpec{}), appended: make(chan struct{})}
+	return &storage{ram: journal.NewRAM(journal.RAMSpec{}), appended: make(chan struct{}), pending: map[string][]byte{}}
 }
 
 func (s *storage) open(flaw string) journal.Journal {
 	switch flaw {
 	case "forgets":
-		s.ram = journal.NewRAM(journal.RAMSpec{})
+		s.ram, s.pending = journal.NewRAM(journal.RAMSpec{}), map[string][]byte{}
 	case "remembers half":
 		half := journal.NewRAM(journal.RAMSpec{})
 		var head *ledger.Head
@@ -307,6 +309,57 @@ func (f *flawedJournal) Changed(ctx context.Context, since *ledger.Head) error {
 	return nil
 }
 
+func (f *flawedJournal) SavePending(ctx context.Context, key journal.PendingKey, value []byte) error {
+	if err := f.checkOpen(ctx); err != nil {
+		return err
+	}
+	if f.flaw == "keeps one approval" && key.Signer != "" {
+		key.Signer = "somebody"
+	}
+	name, err := key.Name("door")
+	if err != nil && f.flaw != "takes any ID" {
+		return err
+	}
+	f.storage.mu.Lock()
+	defer f.storage.mu.Unlock()
+	f.storage.pending[name] = bytes.Clone(value)
+	return nil
+}
+
+func (f *flawedJournal) RemovePending(ctx context.Context, proposal string, _ []string) error {
+	if err := f.checkOpen(ctx); err != nil {
+		return err
+	}
+	f.storage.mu.Lock()
+	defer f.storage.mu.Unlock()
+	for name := range f.storage.pending {
+		if found, isApproval, _ := journal.ParsePendingName(name); found == proposal && !(isApproval && f.flaw == "leaves approvals") {
+			delete(f.storage.pending, name)
+		}
+	}
+	return nil
+}
+
+func (f *flawedJournal) ScanPending(ctx context.Context, visit func(proposal string, isApproval bool, value []byte) error) error {
+	if err := f.checkOpen(ctx); err != nil {
+		return err
+	}
+	f.storage.mu.Lock()
+	kept := maps.Clone(f.storage.pending)
+	f.storage.mu.Unlock()
+	names := slices.Sorted(maps.Keys(kept))
+	if f.flaw == "shows approvals first" {
+		slices.Reverse(names)
+	}
+	for _, name := range names {
+		proposal, isApproval, _ := journal.ParsePendingName(name)
+		if err := visit(proposal, isApproval, kept[name]); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
 func flawedOpener(flaw string) func(t *testing.T) Opened {
 	return func(*testing.T) Opened {
 		at := newStorage()
@@ -387,8 +440,12 @@ func TestEveryFlawIsFound(t *testing.T) {
 		"serves when closed":             {"a closed journal refuses all"},
 		"is vague when closed":           {"a closed journal refuses all"},
 		"closes once":                    {"a closed journal refuses all"},
+		"keeps one approval":             {"what is pending is there after reopening"},
+		"shows approvals first":          {"what is pending is there after reopening"},
+		"leaves approvals":               {"what is pending is there after reopening"},
+		"takes any ID":                   {"a bad key is refused"},
 		"says changed":                   {"a wait for a change ends"},
-		"forgets":                        {"everything is there after reopening", "a log goes on after reopening", "a prune lasts", "what another keeps is seen"},
+		"forgets":                        {"what is pending is there after reopening", "everything is there after reopening", "a log goes on after reopening", "a prune lasts", "what another keeps is seen"},
 		"remembers half":                 {"everything is there after reopening"},
 	} {
 		t.Run(flaw, func(t *testing.T) {

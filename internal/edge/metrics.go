@@ -40,8 +40,9 @@ type metrics struct {
 	givenUp                 prometheus.Counter
 	fills                   prometheus.Histogram
 	rejects                 map[string]prometheus.Counter
-	retries, timeouts       prometheus.Counter
-	writeFailures           prometheus.Counter // failed writes to disk
+	retries                 prometheus.Counter
+	timeouts                map[string]prometheus.Counter // of I/O with origins, by operation
+	writeFailures           prometheus.Counter            // failed writes to disk
 	busy                    *observe.RefusalCounter
 }
 
@@ -62,7 +63,7 @@ func newMetrics(instruments *observe.Instruments) *metrics {
 		fills:         prometheus.NewHistogram(prometheus.HistogramOpts{Name: "edge_fill_seconds", Help: "Duration of fetches from origins, retries included.", Buckets: fillBuckets}),
 		rejects:       map[string]prometheus.Counter{},
 		retries:       instruments.BackoffRetries.WithLabelValues("live_fill"),
-		timeouts:      instruments.IOTimeouts.WithLabelValues("fill"),
+		timeouts:      map[string]prometheus.Counter{"connect": instruments.IOTimeouts.WithLabelValues("connect"), "fill": instruments.IOTimeouts.WithLabelValues("fill")},
 		writeFailures: instruments.IOErrors.WithLabelValues("write"),
 		busy:          instruments.Busy("/edge/assets"),
 	}
@@ -92,13 +93,14 @@ func (m *metrics) reject(reason string) {
 		panic("edge: a reject has no such reason: " + reason) // a bug, found by the first test that gets there
 	}
 	counter.Inc()
-	switch reason {
-	case reasonBusy:
+	if reason == reasonBusy {
 		m.busy.Inc()
-	case reasonTimeout:
-		m.timeouts.Inc()
 	}
 }
+
+// countTimeout counts a try of a fetch that timed out. Clients that waited for it
+// are counted as rejected, each by itself.
+func (m *metrics) countTimeout(op string) { m.timeouts[op].Inc() }
 
 // observeFill records how long a fetch took.
 func (m *metrics) observeFill(took time.Duration) { m.fills.Observe(took.Seconds()) }

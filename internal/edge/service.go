@@ -125,7 +125,7 @@ func (e *Edge) openCache(inv *flow.Inventory, spec Spec) (err error) {
 		Admit: e.admit, OnEvent: func(event fill.Event) { _ = e.events.Publish(event) }, // fails on a closed bus, which has no subscribers left
 		Counters: fill.Counters{
 			Hit: e.metrics.hits.Inc, Miss: e.metrics.misses.Inc, Coalesced: e.metrics.coalesced.Inc, Stale: e.metrics.stale.Inc, BreakerOpened: e.metrics.breakerOpened.Inc,
-			Retry: e.metrics.retries.Inc, GivenUp: e.metrics.givenUp.Inc, WriteFailed: e.metrics.writeFailures.Inc, Filled: e.metrics.observeFill, Reject: e.metrics.reject,
+			Retry: e.metrics.retries.Inc, TimedOut: e.metrics.countTimeout, GivenUp: e.metrics.givenUp.Inc, WriteFailed: e.metrics.writeFailures.Inc, Filled: e.metrics.observeFill, Reject: e.metrics.reject,
 		},
 	})
 	if err == nil {
@@ -140,8 +140,8 @@ func (e *Edge) admit(origin string, client uint64) error {
 	if e.limiter.allow(origin, client, time.Now()) {
 		return nil
 	}
-	return &fault.Error{Op: "edge.fill", Kind: fault.RateLimited, Detail: "the queue of fetches is full",
-		Next: "Retry in a moment; cached answers are served meanwhile.", RetryAfter: time.Second}
+	return &fault.Error{Op: "edge.fill", Kind: fault.RateLimited, Detail: "clients cause more fetches in a second than the operator allows",
+		Next: "Retry in a moment; cached answers are served meanwhile. The operator can raise limits.work_rate.", RetryAfter: time.Second}
 }
 
 // Stages names the stages of the node in which the parts of the edge run.

@@ -138,6 +138,27 @@ type Usage struct {
 	KeysDisplaced int64 // idempotency keys that were forgotten before their time, for newer ones
 }
 
+// Prober is an engine on other machines, which may be away while nothing is
+// sent. It is probed by what it must be able to do.
+type Prober interface {
+	// Probe writes something that is gone soon, and returns when the engine has
+	// accepted it.
+	Probe(ctx context.Context) error
+
+	// Address is where it is, for operators.
+	Address() string
+
+	// Calls counts the results of calls to it. The counters only increase.
+	Calls() Calls
+}
+
+// Calls counts the results of calls to an engine on other machines.
+type Calls struct {
+	Retries  uint64 // calls that were retried
+	Timeouts uint64 // calls that were not answered in time
+	Failures uint64 // calls that failed in another way
+}
+
 // Task is something that an engine runs for as long as it is open.
 type Task struct {
 	Name  string // unique in the node

@@ -3,6 +3,7 @@ package mailbox
 import (
 	"context"
 	"errors"
+	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 
@@ -28,10 +29,17 @@ type Mailbox struct {
 	dependency    *observe.Dependency // the engine
 	receiveCtx    context.Context     // ends when receivers may not wait any more
 	cancelReceive context.CancelCauseFunc
+	instruments   *observe.Instruments
 
 	// what moves between the tasks
 	events      *flow.Bus[Event]    // for the audit log
 	auditReader *flow.Reader[Event] // of the audit task, subscribed before anything happens
+
+	// owned by the task that watches the engine
+	awaySince time.Time // since when it refuses; zero if it does not
+	probedAt  time.Time
+	probeErr  error // the result of the last probe
+	counted   Calls // what is in the metrics
 }
 
 // Stages says in which stages of the node the parts of the mailbox run. Waiting
@@ -44,13 +52,13 @@ type Stages struct {
 
 // New makes the parts of a mailbox.
 func New(inv *flow.Inventory, spec Spec) *Mailbox {
-	m := &Mailbox{config: spec.Config, engine: spec.Engine}
+	m := &Mailbox{config: spec.Config, engine: spec.Engine, instruments: spec.Metrics.For(service)}
 	m.receiveCtx, m.cancelReceive = context.WithCancelCause(context.Background())
 	m.dependency = spec.Readiness.Dependency(service, "engine", observe.ForWrites)
 	m.events = flow.NewBus[Event](inv, flow.BusSpec{Service: service, Name: "events", Cap: 256, Readers: 4, From: "tasks", To: "audit"})
 	m.auditReader, _ = m.events.Subscribe("audit", nil) // a new bus has room
-	registerMetrics(spec.Metrics.For(service), spec.Engine)
-	m.checkHealth()
+	registerMetrics(m.instruments, spec.Engine)
+	m.reportHealth(m.engineHealth())
 	return m
 }
 

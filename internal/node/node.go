@@ -463,7 +463,8 @@ func (n *Node) addStore(c Config) error {
 	if err := n.supervisor.Add(scrubber); err != nil || c.Store.URL == "" {
 		return err
 	}
-	monitor := storeMonitor{store: n.store, dependency: n.readiness.Dependency("store", "reach", observe.ForReads)}
+	monitor := &storeMonitor{store: n.store, engine: "the object store at " + engineAt(c.Store.URL), now: time.Now,
+		dependency: n.readiness.Dependency("store", "reach", observe.ForReads), instruments: n.metrics.For("store")}
 	return n.supervisor.Add(supervise.Service{Service: "store", Name: "store reach", Stage: stageState, Serve: monitor.Serve})
 }
 

@@ -3,8 +3,10 @@ package node
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"log/slog"
+	"net/url"
 	"sync/atomic"
 	"time"
 
@@ -180,7 +182,7 @@ func (n *Node) onEdgeEvent(event edge.Event) {
 		return
 	}
 	n.logAsync(level, "edge "+string(event.Type), "url", event.URL, "status", event.Status, "bytes", event.Bytes,
-		"took", event.Took, "count", event.Count, "reason", event.Reason)
+		"took", event.Took, "count", event.Count, "reason", event.Reason, "detail", event.Detail)
 }
 
 // closeStores closes the stores.
@@ -198,37 +200,75 @@ func (n *Node) closeStores() error {
 	return errors.Join(problems...)
 }
 
+// A probe of a store on another machine begins once a second, and has less than
+// that time: so both its end and its return are seen within two seconds.
 const (
-	storeProbeInterval = 10 * time.Second // between two probes
-	storeProbeTimeout  = 5 * time.Second  // for one
+	storeProbeInterval = time.Second
+	storeProbeTimeout  = 950 * time.Millisecond
 )
 
-// storeMonitor probes a store on another machine, now and then, so that
-// readiness is right before a request fails.
+// storeMonitor probes a store on another machine, so that readiness is right
+// before a request fails, and exports what was called there.
 type storeMonitor struct {
-	store      store.Opener
-	dependency *observe.Dependency
+	store       store.Opener
+	engine      string // what it is and where, for operators
+	dependency  *observe.Dependency
+	instruments *observe.Instruments
+	now         func() time.Time
+
+	// owned by Serve
+	since   time.Time // since when it does not answer; zero if it does
+	counted store.Calls
 }
 
 // Serve probes until ctx ends.
-func (s storeMonitor) Serve(ctx context.Context) error {
+func (s *storeMonitor) Serve(ctx context.Context) error {
 	for {
+		begun := time.Now()
 		s.probe(ctx)
-		if flow.Sleep(ctx, storeProbeInterval) != nil {
+		s.countCalls()
+		if flow.Sleep(ctx, storeProbeInterval-time.Since(begun)) != nil {
 			return nil // stopped
 		}
 	}
 }
 
 // probe looks up an object. NotFound is an answer like any other.
-func (s storeMonitor) probe(ctx context.Context) {
+func (s *storeMonitor) probe(ctx context.Context) {
 	limited, cancel := context.WithTimeout(ctx, storeProbeTimeout)
 	defer cancel()
 	_, err := s.store.Stat(limited, b3.Of([]byte("is there anybody")))
 	switch {
 	case err == nil, fault.KindOf(err) == fault.NotFound:
+		s.since = time.Time{}
 		s.dependency.Up()
 	case ctx.Err() == nil:
-		s.dependency.Down("the store does not answer: "+fault.DetailOf(err), fault.NextOf(err))
+		if s.since.IsZero() {
+			s.since = s.now()
+		}
+		s.dependency.Down(fmt.Sprintf("%s has not answered since %s: %s", s.engine, s.since.UTC().Format(time.TimeOnly+" UTC"), fault.DetailOf(err)), fault.NextOf(err))
 	}
+}
+
+// countCalls adds to the metrics what was called since the last time.
+func (s *storeMonitor) countCalls() {
+	counter, ok := s.store.(interface{ Calls() store.Calls })
+	if !ok {
+		return
+	}
+	const op = "engine"
+	now := counter.Calls()
+	s.instruments.BackoffRetries.WithLabelValues(op).Add(float64(now.Retries - s.counted.Retries))
+	s.instruments.IOTimeouts.WithLabelValues(op).Add(float64(now.Timeouts - s.counted.Timeouts))
+	s.instruments.IOErrors.WithLabelValues(op).Add(float64(now.Failures - s.counted.Failures))
+	s.counted = now
+}
+
+// engineAt is the address of an engine, without what may be secret in it.
+func engineAt(address string) string {
+	parsed, err := url.Parse(address)
+	if err != nil || parsed.Host == "" {
+		return "the configured address"
+	}
+	return parsed.Host
 }

@@ -152,6 +152,14 @@ type Usage struct {
 	Budget    int64 // zero if the store has none
 }
 
+// Calls counts the results of calls to a store on another machine. The counters
+// only increase.
+type Calls struct {
+	Retries  uint64 // calls that were retried: backoff_retries_total
+	Timeouts uint64 // calls that were not answered in time: io_timeouts_total
+	Failures uint64 // calls that failed in another way: io_errors_total
+}
+
 // Counts is what a store has done since it was created. The counters only
 // increase.
 type Counts struct {

@@ -208,7 +208,7 @@ func (c *Cache) Get(ctx context.Context, r Request) (*Answer, error) {
 // error.
 func (c *Cache) countRefusal(err error, event Event) error {
 	if event.Reason = reasonOf(err); event.Reason != "" {
-		event.Type = EventRefused
+		event.Type, event.Detail = EventRefused, fault.DetailOf(err)
 		c.spec.Counters.Reject(event.Reason)
 		c.spec.OnEvent(event)
 	}

@@ -117,6 +117,9 @@ func (o *originFetch) run(ctx context.Context) outcome {
 		if err == nil {
 			return out
 		}
+		if op := timedOutIn(err); op != "" {
+			o.cache.spec.Counters.TimedOut(op)
+		}
 		last := n+1 >= o.policy.Tries
 		if errors.Is(err, errEvicted) && !last || errors.Is(err, errNotStored) || errors.Is(err, errWrong304) {
 			continue

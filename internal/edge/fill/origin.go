@@ -8,9 +8,11 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"net/http/httptrace"
 	"os"
 	"strconv"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"code.dny.dev/ssrf"
@@ -137,14 +139,20 @@ func (p *policy) fetch(ctx context.Context, t target, header http.Header, allow 
 
 // roundTrip sends one request and waits for the header of its answer.
 func (p *policy) roundTrip(ctx context.Context, t target, header http.Header, got *originResponse) (err error) {
-	request := (&http.Request{Method: http.MethodGet, URL: t.url(), Header: header, Proto: "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1}).WithContext(withCleanConns(ctx))
+	var connected atomic.Bool
+	ctx = httptrace.WithClientTrace(withCleanConns(ctx), &httptrace.ClientTrace{GotConn: func(httptrace.GotConnInfo) { connected.Store(true) }})
+	request := (&http.Request{Method: http.MethodGet, URL: t.url(), Header: header, Proto: "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1}).WithContext(ctx)
 	got.sentAt = time.Now()
 	got.Response, err = p.client.transport.RoundTrip(request)
 	got.receivedAt = time.Now()
-	if err != nil {
-		return unreachable(ctx, err)
+	if err == nil {
+		return nil
 	}
-	return nil
+	err = unreachable(ctx, t.host, err)
+	if !connected.Load() && fault.KindOf(err) == fault.Timeout {
+		return &connectTimeout{err}
+	}
+	return err
 }
 
 func isRedirect(status int) bool {
@@ -204,7 +212,7 @@ func (o *originResponse) discardRedirect() {
 }
 
 // unreachable gives a connection error its kind.
-func unreachable(ctx context.Context, err error) error {
+func unreachable(ctx context.Context, host string, err error) error {
 	switch {
 	case errors.Is(err, ssrf.ErrProhibitedIP), errors.Is(err, ssrf.ErrProhibitedNetwork):
 		return refuse(ReasonNotAllowed, &fault.Error{Op: opOrigin, Kind: fault.RejectPolicy, Err: err,
@@ -215,7 +223,7 @@ func unreachable(ctx context.Context, err error) error {
 	case fault.KindOf(err) == fault.Timeout:
 		return tooSlow(err)
 	default:
-		return upstreamFault(err, "the origin is unreachable, or its answer is not HTTP")
+		return originFault(host, err)
 	}
 }
 

@@ -69,6 +69,7 @@ type Event struct {
 	Bytes  int64  // of the body
 	Took   time.Duration
 	Reason string // of a refusal: one of the reasons
+	Detail string // of a refusal: why, in words
 	Count  int    // of a purge: how many answers were removed
 }
 
@@ -90,14 +91,15 @@ const (
 // Counters is where the cache counts. Each may be called concurrently; nil
 // counts nothing.
 type Counters struct {
-	Hit           func() // answered from an entry, fresh or stale
-	Miss          func() // had to ask the origin
-	Coalesced     func() // a miss that joined a fill under way
-	Stale         func() // answered with a stale entry, because the origin could not be asked or failed
-	BreakerOpened func() // an origin failed too often, and its breaker opened
-	Retry         func() // one more try
-	GivenUp       func() // a fill under way that nobody waited for any more
-	WriteFailed   func() // a body or an entry that the disk did not accept
+	Hit           func()          // answered from an entry, fresh or stale
+	Miss          func()          // had to ask the origin
+	Coalesced     func()          // a miss that joined a fill under way
+	Stale         func()          // answered with a stale entry, because the origin could not be asked or failed
+	BreakerOpened func()          // an origin failed too often, and its breaker opened
+	Retry         func()          // one more try
+	TimedOut      func(op string) // a try that timed out: connect or fill
+	GivenUp       func()          // a fill under way that nobody waited for any more
+	WriteFailed   func()          // a body or an entry that the disk did not accept
 	Filled        func(time.Duration)
 	Reject        func(reason string)
 }
@@ -111,6 +113,9 @@ func (c Counters) withDefaults() Counters {
 	}
 	if c.Filled == nil {
 		c.Filled = func(time.Duration) {}
+	}
+	if c.TimedOut == nil {
+		c.TimedOut = func(string) {}
 	}
 	if c.Reject == nil {
 		c.Reject = func(string) {}

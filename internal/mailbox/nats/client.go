@@ -2,8 +2,10 @@ package nats
 
 import (
 	"context"
+	"crypto/rand"
 	"errors"
 	"strconv"
+	"strings"
 	"sync/atomic"
 	"time"
 
@@ -64,25 +66,28 @@ var errWrongSequence = errors.New("the message has changed meanwhile")
 // retried where that is harmless, and with an error that says what to do.
 type jsClient struct {
 	// set at construction
-	layout   layout
-	timeout  time.Duration
-	replicas int
-	limits   mailbox.Limits
-	conn     *nats.Conn
-	js       jetstream.JetStream
-	closed   chan struct{} // when the connection is
+	layout     layout
+	timeout    time.Duration
+	replicas   int
+	probeToken string // the message that probes of this node are written over
+	limits     mailbox.Limits
+	conn       *nats.Conn
+	js         jetstream.JetStream
+	closed     chan struct{} // when the connection is
 
 	mailStream    atomic.Pointer[jetstream.Stream] // of the messages, once it exists
 	connected     atomic.Bool
 	disconnectErr atomic.Pointer[error] // why it is not
 	needsResync   atomic.Bool           // everything has to be read again
+
+	retries, timeouts, failures atomic.Uint64
 }
 
 // dial connects, in the background if no server answers at once: a node must be
 // able to start before its servers. It calls onReconnect when a lost connection
 // is restored.
 func dial(spec Spec, servers []string, secure bool, onReconnect func()) (*jsClient, error) {
-	l := &jsClient{layout: layout{spec.Name}, timeout: spec.Timeout, replicas: spec.Replicas, limits: spec.Limits, closed: make(chan struct{})}
+	l := &jsClient{layout: layout{spec.Name}, timeout: spec.Timeout, replicas: spec.Replicas, probeToken: "p" + strings.ToLower(rand.Text()), limits: spec.Limits, closed: make(chan struct{})}
 	options := nats.GetDefaultOptions()
 	options.Servers, options.Token = servers, spec.Token
 	options.Name = "micronode mailbox"
@@ -149,9 +154,16 @@ func (j *jsClient) retry(ctx context.Context, op string, do func(ctx context.Con
 			return err
 		}
 		err = j.refusal(ctx, op, err)
+		switch fault.KindOf(err) {
+		case fault.Timeout:
+			j.timeouts.Add(1)
+		case fault.UpstreamFailed, fault.StorageBusy:
+			j.failures.Add(1)
+		}
 		if !isTransient(err) || !backoff.Wait(ctx, try-1) {
 			return err
 		}
+		j.retries.Add(1)
 	}
 }
 

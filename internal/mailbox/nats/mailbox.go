@@ -18,6 +18,7 @@ const service = "mailbox"
 type Mailbox struct {
 	// set at construction
 	spec           Spec
+	address        string // of the servers, for operators
 	client         *jsClient
 	lifetime       context.Context // ends with Close
 	cancelLifetime context.CancelCauseFunc
@@ -78,7 +79,7 @@ func Open(ctx context.Context, inv *flow.Inventory, spec Spec) (*Mailbox, error)
 	if err != nil {
 		return nil, err
 	}
-	m := &Mailbox{spec: spec, resyncLock: make(chan struct{}, 1), waiters: map[string][]*waiter{}}
+	m := &Mailbox{spec: spec, address: addressOf(servers), resyncLock: make(chan struct{}, 1), waiters: map[string][]*waiter{}}
 	m.lifetime, m.cancelLifetime = context.WithCancelCause(context.WithoutCancel(ctx))
 	m.index = newMessageIndex(spec.Limits, m.serveWaiters)
 	m.boardStats.Store(&boardStats{})

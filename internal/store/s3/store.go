@@ -275,17 +275,9 @@ func (s *Store) Counts() store.Counts {
 	}
 }
 
-// Calls counts the results of calls to the object store. The counters only
-// increase.
-type Calls struct {
-	Retries  uint64 // calls that were retried: backoff_retries_total
-	Timeouts uint64 // calls that were not answered in time: io_timeouts_total
-	Failures uint64 // calls that failed in another way: io_errors_total
-}
-
 // Calls returns the counters of calls to the object store. It never waits.
-func (s *Store) Calls() Calls {
-	return Calls{Retries: s.bucket.retries.Load(), Timeouts: s.bucket.timeouts.Load(), Failures: s.bucket.failures.Load()}
+func (s *Store) Calls() store.Calls {
+	return store.Calls{Retries: s.bucket.retries.Load(), Timeouts: s.bucket.timeouts.Load(), Failures: s.bucket.failures.Load()}
 }
 
 // cleanupTimeout is how long cleaning up may take.

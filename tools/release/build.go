@@ -22,13 +22,8 @@ func (r *release) program(p platform) string {
 // functions and lines.
 func (r *release) build(p platform) error {
 	flags := fmt.Sprintf("-s -w -buildid= -X %[1]s/internal/observe.version=%[2]s -X %[1]s/internal/observe.commit=%[3]s", r.module, r.version, r.commit)
-	compile := exec.Command("go", "build", "-trimpath", "-buildvcs=false", "-ldflags", flags, "-o", r.program(p), "./cmd/"+name)
-	compile.Dir = r.folder
-	compile.Env = append(os.Environ(), "CGO_ENABLED=0", "GOOS="+p.system, "GOARCH="+p.processor,
-		"GOARM=7", "GOAMD64=v1", "GOARM64=v8.0", "GOFLAGS=-mod=readonly", "GOEXPERIMENT=", "GOFIPS140=off",
-		"GOWORK=off", "GOTOOLCHAIN="+r.toolchain)
-	if out, err := compile.CombinedOutput(); err != nil {
-		return fmt.Errorf("%s: %w\n%s", p, err, out)
+	if _, err := r.commandFor(p, "go", "build", "-trimpath", "-buildvcs=false", "-ldflags", flags, "-o", r.program(p), "./cmd/"+name); err != nil {
+		return fmt.Errorf("%s: %w", p, err)
 	}
 	info, err := os.Stat(r.program(p))
 	if err != nil {

@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"cmp"
 	"debug/buildinfo"
-	"encoding/json"
 	"fmt"
 	"maps"
 	"os"
@@ -35,7 +34,7 @@ func (r *release) modulesOf(p platform) ([]module, error) {
 		return nil, err
 	}
 	modules := []module{std}
-	folders, err := r.moduleFolders()
+	folders, err := r.moduleFolders(p)
 	if err != nil {
 		return nil, err
 	}
@@ -53,25 +52,17 @@ func (r *release) modulesOf(p platform) ([]module, error) {
 	return modules, nil
 }
 
-// moduleFolders is where the sources of each module are, by its path or by that of its replacement.
-func (r *release) moduleFolders() (map[string]string, error) {
-	text, err := r.command("go", "list", "-m", "-json", "all")
+// moduleFolders is where the sources of each module in a program are, by its path or by that of its replacement. What go.mod lists besides is
+// not asked for: nobody has fetched it who only built the program.
+func (r *release) moduleFolders(p platform) (map[string]string, error) {
+	text, err := r.commandFor(p, "go", "list", "-deps", "-f", "{{with .Module}}{{with .Replace}}{{.Path}}{{else}}{{.Path}}{{end}}\t{{.Dir}}{{end}}", "./cmd/"+name)
 	if err != nil {
 		return nil, err
 	}
 	folders := map[string]string{}
-	for decoder := json.NewDecoder(strings.NewReader(text)); decoder.More(); {
-		var one struct {
-			Path, Dir string
-			Replace   *struct{ Path string }
-		}
-		if err := decoder.Decode(&one); err != nil {
-			return nil, err
-		}
-		if one.Replace != nil {
-			one.Path = one.Replace.Path
-		}
-		folders[one.Path] = one.Dir
+	for line := range strings.Lines(text) {
+		path, folder, _ := strings.Cut(strings.TrimSpace(line), "\t")
+		folders[path] = folder
 	}
 	return folders, nil
 }

@@ -125,10 +125,21 @@ func (r *release) checkChangelog() error {
 	return fmt.Errorf("CHANGELOG.md has no chapter %q: say what is new, what is mended and what an upgrade needs", "## "+r.version)
 }
 
-// command runs a program in the module's folder, and returns what it prints.
+// environ is what is set where Go compiles for a platform: all that could make other bytes.
+func (r *release) environ(p platform) []string {
+	return append(os.Environ(), "GOTOOLCHAIN="+r.toolchain, "GOWORK=off", "GOFLAGS=-mod=readonly", "GOEXPERIMENT=", "GOFIPS140=off",
+		"CGO_ENABLED=0", "GOOS="+p.system, "GOARCH="+p.processor, "GOARM=7", "GOAMD64=v1", "GOARM64=v8.0")
+}
+
+// command runs a program in the module's folder, for this machine, and returns what it prints.
 func (r *release) command(program string, arguments ...string) (string, error) {
+	return r.commandFor(r.host, program, arguments...)
+}
+
+// commandFor runs a program in the module's folder as where Go compiles for a platform.
+func (r *release) commandFor(p platform, program string, arguments ...string) (string, error) {
 	run := exec.Command(program, arguments...)
-	run.Dir, run.Env = r.folder, append(os.Environ(), "GOTOOLCHAIN="+r.toolchain, "GOWORK=off")
+	run.Dir, run.Env = r.folder, r.environ(p)
 	var failed bytes.Buffer
 	run.Stderr = &failed
 	out, err := run.Output()

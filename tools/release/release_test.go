@@ -24,9 +24,10 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// sample is a module that is as small as one can be that is released: a program with a dependency.
+// sample is a module that is as small as one can be that is released: a program with a dependency, and one that only its tests would need,
+// which nobody has fetched.
 var sample = map[string]string{
-	"go.mod":                           "module sample\n\ngo 1.26\n\nrequire example.org/other v1.0.0\n\nreplace example.org/other => ./other\n",
+	"go.mod":                           "module sample\n\ngo 1.26\n\nrequire (\n\texample.org/absent v1.0.0\n\texample.org/other v1.0.0\n)\n\nreplace example.org/other => ./other\n",
 	"other/go.mod":                     "module example.org/other\n\ngo 1.26\n",
 	"other/other.go":                   "package other\n\nconst Word = \"other\"\n",
 	"other/LICENSE":                    "Permission is hereby granted, free of charge, to any person\n",
@@ -49,6 +50,7 @@ var sample = map[string]string{
 // releaseSample makes a release of the sample in a folder of its own, and returns what was made, by name.
 func releaseSample(t *testing.T, change map[string]string) (made map[string][]byte, err error) {
 	t.Helper()
+	t.Setenv("GOPROXY", "off")
 	folder := t.TempDir()
 	files := maps.Clone(sample)
 	maps.Copy(files, change)

@@ -8,6 +8,7 @@ import (
 	"maps"
 	"os"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 )
@@ -96,8 +97,14 @@ func (m *module) readLicence(folder string) error {
 	return nil
 }
 
-// licenceOf recognises the licences that Go modules have, by a phrase that no other has. Of an unknown one it says nothing.
+var spdxLine = regexp.MustCompile(`SPDX-License-Identifier: ([\w.+ -]*[\w.+])`)
+
+// licenceOf recognises the licences that Go modules have: by the line that says so, or by a phrase that no other has. Of an unknown one it says
+// nothing.
 func licenceOf(text string) string {
+	if line := spdxLine.FindStringSubmatch(text); line != nil {
+		return line[1]
+	}
 	text = strings.Join(strings.Fields(text), " ")
 	has := func(phrase string) bool { return strings.Contains(text, phrase) }
 	switch {
@@ -130,7 +137,8 @@ func (r *release) licences(modules []module) ([]byte, error) {
 	var out bytes.Buffer
 	fmt.Fprintf(&out, "%s %s contains the following modules. Their licences:\n\n", name, r.version)
 	for _, m := range modules {
-		if strings.Contains(m.licence, "GPL") {
+		choice := strings.Contains(m.licence, " OR ")
+		if strings.Contains(m.licence, "GPL") && !choice {
 			return nil, fmt.Errorf("%s is under %s, which the licence of %s does not allow", m.path, m.licence, name)
 		}
 		fmt.Fprintf(&out, "  %s %s (%s)\n", m.path, m.version, m.licence)

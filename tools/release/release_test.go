@@ -183,7 +183,8 @@ func TestLicences(t *testing.T) {
 		t.Errorf("a module without a licence: %v", err)
 	}
 	for text, want := range map[string]string{
-		"Apache License\n Version 2.0, January 2004": "Apache-2.0", "Mozilla Public License Version 2.0": "MPL-2.0",
+		"/* SPDX-License-Identifier: BSD-3-Clause OR GPL-2.0-only */\n\nGNU GENERAL PUBLIC LICENSE": "BSD-3-Clause OR GPL-2.0-only",
+		"Apache License\n Version 2.0, January 2004":                                                "Apache-2.0", "Mozilla Public License Version 2.0": "MPL-2.0",
 		"GNU LESSER GENERAL PUBLIC LICENSE": "LGPL-3.0-only", "Permission is hereby\ngranted, free of charge": "MIT",
 		"Redistribution and use in source and\nbinary forms … Neither the name of Google": "BSD-3-Clause",
 		"Redistribution and use in source and binary forms":                               "BSD-2-Clause",

@@ -199,7 +199,7 @@ func (m memoryLimit) scaleDefaults(c *Config, on facet.Config) (changed []string
 	}
 	have := m.bytes / 100 * budgetPercent
 	if have >= all {
-		return nil
+		return m.raiseRequestMemory(c)
 	}
 	for _, one := range budgets {
 		one.scale(float64(have) / float64(all))
@@ -207,6 +207,25 @@ func (m memoryLimit) scaleDefaults(c *Config, on facet.Config) (changed []string
 	}
 	slices.Sort(changed)
 	return changed
+}
+
+// Where all defaults fit, requests may hold a part of the memory there is, up to
+// what as many bodies of limits.body take as may be under way.
+const (
+	requestMemoryDivisor = 16
+	requestMemoryMost    = config.GiB
+)
+
+// raiseRequestMemory raises limits.memory where there is more memory than the
+// defaults need: a client that sends many bodies at a time is refused where
+// memory is scarce, and not where it is plenty.
+func (m memoryLimit) raiseRequestMemory(c *Config) (changed []string) {
+	more := config.Size(min(uint64(requestMemoryMost), m.bytes/requestMemoryDivisor)) / config.MiB * config.MiB
+	if more <= c.Limits.Memory {
+		return nil
+	}
+	c.Limits.Memory = more
+	return []string{"limits.memory"}
 }
 
 // memoryMonitor watches how much of the limit is in use. Budgets keep what is

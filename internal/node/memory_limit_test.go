@@ -83,8 +83,15 @@ func TestDefaultsFitIntoMemory(t *testing.T) {
 	off, on := documented.Facets, documented.Facets
 	on.Graph.Enabled, on.Search.Enabled, on.Media.Enabled = true, true, true
 	roomy := documented
-	if changed := (memoryLimit{bytes: 4 << 30}).scaleDefaults(&roomy, off); changed != nil || roomy.Store.RAMBytes != 256*config.MiB {
+	if changed := (memoryLimit{bytes: 2200 << 20}).scaleDefaults(&roomy, off); len(changed) > 1 || roomy.Store.RAMBytes != 256*config.MiB {
 		t.Errorf("%v were changed, and there is room", changed)
+	}
+	for limit, want := range map[uint64]config.Size{4 << 30: 256 * config.MiB, 24 << 30: config.GiB, math.MaxInt64: config.GiB} {
+		c := documented
+		changed := memoryLimit{bytes: limit}.scaleDefaults(&c, off)
+		if c.Limits.Memory != want || !slices.Equal(changed, []string{"limits.memory"}) || c.Store.RAMBytes != 256*config.MiB {
+			t.Errorf("with %d bytes requests may hold %s, and %v were changed", limit, c.Limits.Memory, changed)
+		}
 	}
 	loaded, err := config.Load(documented, config.Sources{})
 	if err != nil {

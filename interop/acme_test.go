@@ -43,11 +43,11 @@ func newPebble(t *testing.T, plainPort, tlsPort string, seconds uint64) *pebble 
 	t.Helper()
 	t.Setenv("PEBBLE_VA_NOSLEEP", "1")
 	t.Setenv("PEBBLE_WFE_NONCEREJECT", "5") // in a hundred, as it does by default
-	packets, err := net.ListenPacket("udp", "127.0.0.1:0")
+	questions, err := net.Listen("tcp", "127.0.0.1:0") // pebble asks its resolver by TCP
 	if err != nil {
 		t.Fatal(err)
 	}
-	names := &dns.Server{PacketConn: packets, Handler: dns.HandlerFunc(func(w dns.ResponseWriter, asked *dns.Msg) {
+	names := &dns.Server{Listener: questions, Handler: dns.HandlerFunc(func(w dns.ResponseWriter, asked *dns.Msg) {
 		answer := new(dns.Msg).SetReply(asked)
 		question := asked.Question[0]
 		switch {
@@ -65,7 +65,7 @@ func newPebble(t *testing.T, plainPort, tlsPort string, seconds uint64) *pebble 
 	secure, _ := strconv.Atoi(tlsPort)
 	logger, store := log.New(io.Discard, "", 0), db.NewMemoryStore()
 	issuer := ca.New(logger, store, "", "ecdsa", 0, 1, map[string]ca.Profile{"default": {Description: "short", ValidityPeriod: seconds}})
-	verifier := va.New(logger, plain, secure, false, packets.LocalAddr().String(), store)
+	verifier := va.New(logger, plain, secure, false, questions.Addr().String(), store)
 	front := wfe.New(logger, store, verifier, issuer, []string{"pebble.letsencrypt.org"}, false, false, 1, 1)
 	p := &pebble{server: httptest.NewUnstartedServer(front.Handler()), roots: x509.NewCertPool()}
 	p.roots.AppendCertsFromPEM(issuer.GetRootCert(0).PEM())

@@ -89,7 +89,14 @@ func (n *Node) openCertificates(c Config) error {
 
 // onCertificates shows in status, readiness and the log how the certificates
 // fare. Without one the node is degraded: what is there is served meanwhile.
+// The log has a line for each that changed.
 func (n *Node) onCertificates(states []certificate.State) {
+	before := map[string]client.Certificate{}
+	if list := n.certificateList.Load(); list != nil {
+		for _, one := range *list {
+			before[one.Name] = one
+		}
+	}
 	var list []client.Certificate
 	var failed []string
 	for _, one := range states {
@@ -100,7 +107,12 @@ func (n *Node) onCertificates(states []certificate.State) {
 		if one.Err != nil {
 			shown.Reason, shown.Next = fault.DetailOf(one.Err), fault.NextOf(one.Err)
 			failed = append(failed, shown.Reason)
+		}
+		switch was := before[one.Name]; {
+		case one.Err != nil && shown.Reason != was.Reason && !one.Next.IsZero():
 			n.logAsync(slog.LevelWarn, "certificate", "name", one.Name, "err", one.Err, "next_attempt", one.Next)
+		case one.Err == nil && shown.Expires != was.Expires:
+			n.logAsync(slog.LevelInfo, "certificate", "name", one.Name, "issuer", shown.Issuer, "expires", shown.Expires)
 		}
 		list = append(list, shown)
 	}

@@ -140,7 +140,7 @@ func (r *runCommand) Run(ctx context.Context, c *console) error {
 	defer end()
 	c.printBanner(n.Info(), n.Status().Listen.Overlay, r.Socket)
 	report, err := n.Run(ctx)
-	c.printDrainReport(report, r.Verbose)
+	c.printDrainReport(report, n.Lost(), r.Verbose)
 	return err
 }
 
@@ -186,20 +186,28 @@ type stoppedEvent struct {
 	Restarts     uint64   `json:"restarts"`
 	Aborted      []string `json:"aborted"`
 	LeftRunning  []string `json:"left_running"`
+	Lost         []string `json:"lost"` // what it had accepted and kept in memory only
 }
 
 // printDrainReport prints the drain report: as text, it goes to standard
 // error, as the log does. A clean one is a line.
-func (c *console) printDrainReport(report *supervise.Report, verbose bool) {
+func (c *console) printDrainReport(report *supervise.Report, lost []string, verbose bool) {
+	loss := "nothing lost"
+	if len(lost) > 0 {
+		loss = "lost with it: " + strings.Join(lost, ", ") + ". Run the node with --persist DIR to keep what it has accepted."
+	}
 	switch {
 	case report == nil:
 	case c.json:
 		c.printJSON(stoppedEvent{"stopped", report.Reason, report.Took.Milliseconds(), report.Restarts,
-			append([]string{}, report.Aborted...), append([]string{}, report.LeftRunning...)})
+			append([]string{}, report.Aborted...), append([]string{}, report.LeftRunning...), append([]string{}, lost...)})
 	case report.WasClean() && !verbose:
-		_, _ = io.WriteString(c.err, report.Line())
+		_, _ = io.WriteString(c.err, report.Line()+", "+loss+"\n")
 	default:
 		_, _ = io.WriteString(c.err, report.String())
+		if len(lost) > 0 {
+			_, _ = io.WriteString(c.err, loss+"\n")
+		}
 	}
 }
 

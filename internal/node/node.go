@@ -120,6 +120,8 @@ type Node struct {
 	commitMessages *flow.Queue[[]byte] // to an overlay elsewhere; nil if it is here
 	closeFuncs     []func()            // of connections to other processes
 
+	lost atomic.Pointer[[]string] // what ends with the node; stored when the drain begins
+
 	// supervision and listeners
 	supervisor       *supervise.Supervisor
 	tlsSource        *ingress.TLSConfigSource // nil without TLS

@@ -89,6 +89,9 @@ func (n *Node) startDrain() {
 	n.supervisor.Shutdown("asked for on the bus: " + n.shutdownReason.Load())
 }
 
+// keepNext is how not to lose anything.
+const keepNext = "Run the node with --persist DIR to keep what it has accepted."
+
 // onSupervisorEvent turns events of the supervisor into bus events and log
 // lines. It is called outside every lock and never blocks. A service that fails
 // again and again for the same reason has one line a minute.
@@ -102,7 +105,11 @@ func (n *Node) onSupervisorEvent(event supervise.Event) {
 			[]any{"name", event.Name, "worker", event.Worker, "delay", event.Delay.Round(time.Millisecond)})
 		n.PublishEvent(Event{Type: ServiceRestarted, Name: event.Name})
 	case supervise.EventDraining:
-		n.logAsync(slog.LevelInfo, "draining", "reason", event.Detail)
+		if lost := n.noteLosses(); lost != "" {
+			n.logAsync(slog.LevelWarn, "draining", "reason", event.Detail, "lost", lost, "next", keepNext)
+		} else {
+			n.logAsync(slog.LevelInfo, "draining", "reason", event.Detail)
+		}
 	}
 	if n.readiness != nil {
 		n.readiness.Recheck()

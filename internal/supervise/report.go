@@ -214,7 +214,8 @@ func (r *Report) WasClean() bool {
 	return true
 }
 
-// Line is the shutdown in one line, for one that was clean.
+// Line is the shutdown in one line, for one that was clean. What was lost with the
+// node, nobody here knows.
 func (r *Report) Line() string {
 	count := 0
 	for _, st := range r.Stages {
@@ -222,7 +223,7 @@ func (r *Report) Line() string {
 			count += max(e.Tasks, 1)
 		}
 	}
-	return fmt.Sprintf("stopped in %s (%s): %s, nothing aborted, nothing lost\n", formatDuration(r.Took), r.Reason, tasks(count))
+	return fmt.Sprintf("stopped in %s (%s): %s, nothing aborted", formatDuration(r.Took), r.Reason, tasks(count))
 }
 
 func (r *Report) list(b *strings.Builder, title string, names []string, next string) {

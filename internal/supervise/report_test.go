@@ -79,7 +79,7 @@ func TestACleanShutdownIsALine(t *testing.T) {
 	report := supervise.Report{Reason: "stopped by SIGTERM", Took: 12 * ms, Stages: []supervise.StageReport{
 		{Name: "intake", Tasks: []supervise.TaskReport{{Name: "http", End: supervise.EndDrained}, {Name: "reader", End: supervise.EndCanceled, Tasks: 3}}},
 		{Name: "state", Tasks: []supervise.TaskReport{{Name: "warm", End: supervise.EndFinished}}}}}
-	testkit.Equal(t, "the line", report.Line(), "stopped in 12ms (stopped by SIGTERM): 5 tasks, nothing aborted, nothing lost\n")
+	testkit.Equal(t, "the line", report.Line(), "stopped in 12ms (stopped by SIGTERM): 5 tasks, nothing aborted")
 	testkit.Equal(t, "clean", report.WasClean(), true)
 	for name, spoil := range map[string]func(*supervise.Report){
 		"restarts":     func(r *supervise.Report) { r.Restarts = 1 },

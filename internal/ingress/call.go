@@ -311,6 +311,9 @@ func (c *call) fail(r *http.Request, err error) {
 		c.Header().Set("WWW-Authenticate", "Bearer")
 	}
 	c.limitRefusal(kind)
+	if what, isLimit := requestLimit(err); isLimit {
+		c.server.noteRefusedClient(c.client, what)
+	}
 	c.muxStatus = 0
 	if corr.From(r.Context()) == "" {
 		r = r.WithContext(corr.With(r.Context(), c.corrID))

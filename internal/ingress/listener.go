@@ -266,6 +266,9 @@ func (a admittingListener) Accept() (net.Conn, error) {
 		switch {
 		case why != "":
 			a.listener.server.reject(why)
+			if what, isLimit := connLimits[why]; isLimit {
+				a.listener.server.noteRefusedClient(ipOf(raw.RemoteAddr()), what)
+			}
 			_ = raw.Close() // there is nothing to send to it
 		case a.listener.draining.Load():
 			_ = c.Close() // the drain may have listed the connections before

@@ -107,10 +107,11 @@ type Server struct {
 	memory     *heldMemory    // what requests hold; nil if exempt
 	noListener *Listener      // for requests that came by no listener of ours
 
-	proxyNoted     atomic.Bool  // the log has named a proxy that is not trusted
-	overrunLimiter logLimiter   // of the log lines about overruns
-	overdue        atomic.Int64 // handlers and reads of the warm lane that have overrun
-	stuckReads     atomic.Int64 // the latter
+	proxyNoted     atomic.Bool           // the log has named a proxy that is not trusted
+	overrunLimiter logLimiter            // of the log lines about overruns
+	overdue        atomic.Int64          // handlers and reads of the warm lane that have overrun
+	stuckReads     atomic.Int64          // the latter
+	refused        observe.RepeatedLines // of the log lines about rejected clients
 }
 
 // noRoute is the route label of requests that match no route.

@@ -86,6 +86,22 @@ func NewTLSConfigSource(inventory *flow.Inventory, service string, first *tls.Co
 // Store puts a config in force.
 func (t *TLSConfigSource) Store(config *tls.Config) { t.current.Store(config) }
 
+// Leaf is the certificate in force; nil if it cannot be parsed.
+func (t *TLSConfigSource) Leaf() *x509.Certificate {
+	pair := t.current.Load().Certificates
+	if len(pair) == 0 {
+		return nil
+	}
+	if pair[0].Leaf != nil {
+		return pair[0].Leaf
+	}
+	leaf, err := x509.ParseCertificate(pair[0].Certificate[0])
+	if err != nil {
+		return nil
+	}
+	return leaf
+}
+
 // config is what net/http gets: it looks up the one in force at every
 // handshake.
 func (t *TLSConfigSource) config() *tls.Config {

@@ -427,6 +427,7 @@ func (n *Node) addServices(c Config) error {
 		add(stageState, "purger", n.purger.Serve, nil),
 		add(stageState, "settling", releaseStartupMemory, nil),
 		n.addDiskMonitor(),
+		n.addCertificateMonitor(),
 		n.supervisor.AddPool(supervise.Pool{N: c.Node.workers(), NextJob: n.nextJob, Writes: true,
 			Service: supervise.Service{Service: service, Name: "worker", Stage: stageWorkers, Drain: supervise.CloseOnDrain(n.work.Close)}}),
 		n.ifLocal("store", func() error { return n.addStore(c) }),
@@ -456,6 +457,16 @@ func (n *Node) addDiskMonitor() error {
 	return errors.Join(
 		n.supervisor.Add(supervise.Service{Service: service, Name: "disk", Stage: stageState, Serve: d.Serve}),
 		n.supervisor.Add(supervise.Service{Service: service, Name: "disk probe", Stage: stageState, Serve: d.ServeProbe}))
+}
+
+// addCertificateMonitor adds the monitor of the certificate of the listeners, if
+// it comes from files. Those that the node obtains itself are renewed in time.
+func (n *Node) addCertificateMonitor() error {
+	if n.tlsSource == nil || n.certificates != nil {
+		return nil
+	}
+	m := certificateMonitor{leaf: n.tlsSource.Leaf, dependency: n.readiness.Dependency("gateway", "certificate", observe.ForReads), now: time.Now}
+	return n.supervisor.Add(supervise.Service{Service: service, Name: "certificate", Stage: stageState, Serve: m.Serve})
 }
 
 // addStore adds the scrubber of the objects, and for a store on another

@@ -60,15 +60,22 @@ func (n *Node) applyConfig(next Config) {
 			n.logAsync(slog.LevelError, part, "err", err)
 		}
 	}
-	if n.tlsSource == nil || n.certificates != nil {
-		return
-	}
-	keys, err := ingress.LoadTLS(next.HTTP.TLSFiles())
-	if err != nil { // verified a moment ago: the files are being written right now
+	if err := n.reloadTLS(next); err != nil { // verified a moment ago: the files are being written right now
 		n.logAsync(slog.LevelError, "TLS keys", "err", err)
-		return
 	}
-	n.tlsSource.Store(keys)
+}
+
+// reloadTLS reads the files of keys and certificates again. Their names seldom
+// change; what is in them does.
+func (n *Node) reloadTLS(c Config) error {
+	if n.tlsSource == nil || n.certificates != nil {
+		return nil
+	}
+	keys, err := ingress.LoadTLS(c.HTTP.TLSFiles())
+	if err == nil {
+		n.tlsSource.Store(keys)
+	}
+	return err
 }
 
 // onReload counts and logs the result of a reload. What the operator has to do
@@ -77,6 +84,11 @@ func (n *Node) applyConfig(next Config) {
 // at what the process was started with, or it is restarted. Neither changes
 // readiness: the node works as before.
 func (n *Node) onReload(result config.Result) {
+	if result.Outcome == config.Unchanged { // a renewed certificate changes no setting
+		if err := n.reloadTLS(n.config.Current().Value); err != nil {
+			result.Outcome, result.Err = config.Rejected, err
+		}
+	}
 	n.metrics.ConfigReloads.WithLabelValues(string(result.Outcome)).Inc()
 	n.metrics.ConfigCoalesced(result.Coalesced)
 	cause := strings.Join(result.Causes, ", ")

@@ -34,7 +34,11 @@ type repeatedLine struct {
 // back since the last one. Lines that differ only in their digits are alike: a
 // growing pause or a count does not make news.
 func (l *RepeatedLines) Admit(line string, now time.Time) (held uint64, ok bool) {
-	shape := shapeOf(line)
+	return l.AdmitExact(shapeOf(line), now)
+}
+
+// AdmitExact is Admit for lines in which digits tell things apart.
+func (l *RepeatedLines) AdmitExact(shape string, now time.Time) (held uint64, ok bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.seen == nil {

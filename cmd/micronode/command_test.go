@@ -99,23 +99,28 @@ func TestAnObjectThatIsWrongLeavesNoFile(t *testing.T) {
 
 const unhealthyStatus = `{"peer_id":"abc","version":"1","profile":"micronode","amnesia":true,
 	"listen":{"http":"https://127.0.0.1:1","admin":"127.0.0.1:2","overlay":""},
-	"ready":%s,"write_ready":%s,"degraded":%s,
+	"ready":true,"write_ready":true,"degraded":false,
 	"services":[{"name":"store","state":"backoff","restarts":7}],
 	"queues":[{"service":"node","name":"work","depth":250,"cap":256},{"service":"node","name":"bus","depth":0,"cap":512}]}`
 
+// What the status says and why are of one moment, that of /readyz: the rest of the
+// status was asked for before.
 func TestWhyANodeIsNotReady(t *testing.T) {
-	readiness := respondJSON(http.StatusServiceUnavailable, `{"ready":false,"write_ready":false,"degraded":true,"missing":["store"],
-		"reasons":[{"dep":"store","reason":"it is full","next":"Remove objects."}],"retry_after":1}`)
+	respond := func(ready, writeReady, degraded bool) http.HandlerFunc {
+		return respondJSON(http.StatusServiceUnavailable, fmt.Sprintf(`{"ready":%t,"write_ready":%t,"degraded":%t,"missing":["store"],
+			"reasons":[{"dep":"store","reason":"it is full","next":"Remove objects."}],"retry_after":1}`, ready, writeReady, degraded))
+	}
+	readiness := respond(false, false, true)
 	for name, c := range map[string]struct {
-		status string
-		want   string
+		readiness http.HandlerFunc
+		want      string
 	}{
-		"down":       {fmt.Sprintf(unhealthyStatus, "false", "false", "true"), "is not ready\n"},
-		"reads only": {fmt.Sprintf(unhealthyStatus, "true", "false", "false"), "is ready for reads only\n"},
-		"degraded":   {fmt.Sprintf(unhealthyStatus, "true", "true", "true"), "is ready, but degraded\n"},
+		"down":       {readiness, "is not ready\n"},
+		"reads only": {respond(true, false, false), "is ready for reads only\n"},
+		"degraded":   {respond(true, true, true), "is ready, but degraded\n"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			fakeNode(t, map[string]http.HandlerFunc{"GET /admin/status": respondJSON(http.StatusOK, c.status), "GET /readyz": readiness})
+			fakeNode(t, map[string]http.HandlerFunc{"GET /admin/status": respondJSON(http.StatusOK, unhealthyStatus), "GET /readyz": c.readiness})
 			s := newTestConsole(t)
 			s.expect(t, t.Context(), 0, []string{"status"})
 			for _, want := range []string{c.want, "\n  store: it is full\n  Remove objects.\n", "store    backoff  7\n",

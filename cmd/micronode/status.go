@@ -57,6 +57,7 @@ func (s *statusCommand) Run(ctx context.Context, c *console) error {
 	if err != nil {
 		return err
 	}
+	status.Ready, status.WriteReady, status.Degraded = readiness.Ready, readiness.WriteReady, readiness.Degraded // as of the moment of the reasons
 	all := statusReport{status, append([]string{}, readiness.Missing...), terminal.SortReasons(readiness)}
 	if c.json {
 		c.printJSON(all)

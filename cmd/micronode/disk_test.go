@@ -45,3 +45,8 @@ func fillDisk(ts *testscript.TestScript, neg bool, args []string) {
 	}
 	ts.Check(disktest.FillDisk(ts.MkAbs(args[0]), int64(left)<<10))
 }
+
+// TestNight plays the night of an operator, with a disk of its own.
+func TestNight(t *testing.T) {
+	disktest.RunInMountNamespace(t, func(t *testing.T) { runScripts(t, "testdata/night", nightCommands) })
+}

@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strings"
 	"syscall"
 	"testing"
 	"time"
@@ -30,6 +31,7 @@ func TestRegistryOnEtcd(t *testing.T) {
 		"the leader is killed": registryLeaderKilled,
 		"a follower is killed": registryFollowerKilled,
 		"two nodes commit":     registryTwoNodes,
+		"all are killed":       registryEtcdAway,
 	} {
 		t.Run(name, func(t *testing.T) { test(t, programs) })
 	}
@@ -78,6 +80,31 @@ func killMemberDuringCommits(t *testing.T, p registryPrograms, c *etcdCluster, v
 	if before == 0 || n.head().Version == before {
 		t.Errorf("%d versions before the kill, and %d in all", before, n.head().Version)
 	}
+}
+
+// registryEtcdAway kills the whole etcd while nobody writes, and starts it again.
+// The node tells both in its status, with where etcd is.
+func registryEtcdAway(t *testing.T, p registryPrograms) {
+	c := startCluster(t, p.etcd, 1)
+	n := startRegistryNode(t, p.node, c.url("away"))
+	awaitStatus := func(text string) {
+		t.Helper()
+		begun, last := time.Now(), ""
+		for ; time.Since(begun) < 20*time.Second; time.Sleep(20 * time.Millisecond) {
+			out, _ := exec.Command(p.node, "status", "--socket", n.socket).CombinedOutput()
+			if last = string(out); strings.Contains(last, text) {
+				t.Logf("%q after %s", text, time.Since(begun).Round(10*time.Millisecond))
+				return
+			}
+		}
+		t.Fatalf("the status does not say %q, but\n%s", text, last)
+	}
+	awaitStatus("is ready")
+	c.members[0].kill()
+	awaitStatus("registry/storage: etcd at ")
+	awaitStatus("has not accepted writes since")
+	c.members[0].run(t)
+	awaitStatus("is ready\n")
 }
 
 // registryTwoNodes has two nodes on one etcd commit at the same time, each its

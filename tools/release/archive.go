@@ -42,7 +42,7 @@ func tarred(files []file, made time.Time) ([]byte, error) {
 	var out bytes.Buffer
 	w := tar.NewWriter(&out)
 	for _, one := range byPath(files) {
-		header := tar.Header{Name: one.path, Mode: int64(one.mode.Perm()), Size: int64(len(one.body)), ModTime: made, Format: tar.FormatUSTAR}
+		header := tar.Header{Name: one.path, Uid: one.owner, Gid: one.owner, Mode: int64(one.mode.Perm()), Size: int64(len(one.body)), ModTime: made, Format: tar.FormatUSTAR}
 		if one.mode.IsDir() {
 			header.Typeflag, header.Name = tar.TypeDir, one.path+"/"
 		}

@@ -35,9 +35,10 @@ func (r *release) build(p platform) error {
 
 // file is a file of an archive, a package or the image, at a path below its root.
 type file struct {
-	path string
-	mode os.FileMode
-	body []byte
+	path  string
+	mode  os.FileMode
+	body  []byte
+	owner int // of user and group; only the image has any but root
 }
 
 // sharedFiles are those that every platform gets. The program prints the man page and the completions, from the tree of its commands.
@@ -57,14 +58,14 @@ func (r *release) sharedFiles() ([]file, error) {
 		if err != nil {
 			return nil, fmt.Errorf("%s %s: %w", name, strings.Join(one.arguments, " "), err)
 		}
-		files = append(files, file{one.path, 0o644, out})
+		files = append(files, file{path: one.path, mode: 0o644, body: out})
 	}
 	for _, path := range []string{"LICENSE", "README.md", "CHANGELOG.md"} {
 		body, err := os.ReadFile(filepath.Join(r.folder, path))
 		if err != nil {
 			return nil, err
 		}
-		files = append(files, file{path, 0o644, body})
+		files = append(files, file{path: path, mode: 0o644, body: body})
 	}
 	return files, nil
 }
@@ -75,13 +76,13 @@ func (r *release) filesOf(p platform, shared []file, licences []byte) ([]file, e
 	if err != nil {
 		return nil, err
 	}
-	files := append([]file{{filepath.Base(r.program(p)), 0o755, body}, {"LICENSES-OF-OTHERS.txt", 0o644, licences}}, shared...)
+	files := append([]file{{path: filepath.Base(r.program(p)), mode: 0o755, body: body}, {path: "LICENSES-OF-OTHERS.txt", mode: 0o644, body: licences}}, shared...)
 	for _, path := range services[p.system] {
 		body, err := os.ReadFile(filepath.Join(r.folder, "packaging", path))
 		if err != nil {
 			return nil, err
 		}
-		files = append(files, file{path, 0o644, bytes.ReplaceAll(body, []byte("\r\n"), []byte("\n"))})
+		files = append(files, file{path: path, mode: 0o644, body: bytes.ReplaceAll(body, []byte("\r\n"), []byte("\n"))})
 	}
 	return files, nil
 }

@@ -3,6 +3,7 @@ package main
 import (
 	"bytes"
 	"encoding/pem"
+	"fmt"
 	"io"
 	"io/fs"
 	"os"
@@ -19,7 +20,7 @@ import (
 )
 
 // user is the user of the image: nobody on the host.
-const user = "65532"
+const user = 65532
 
 // writeImage writes one image for all Linux platforms, as an OCI layout in a tar: `docker load`, `podman load` and `skopeo` read it. Beside it
 // is a compose file that names this version.
@@ -58,7 +59,7 @@ func (r *release) writeImage() error {
 			return err
 		}
 		below, err := filepath.Rel(folder, path)
-		files = append(files, file{filepath.ToSlash(below), 0o644, body})
+		files = append(files, file{path: filepath.ToSlash(below), mode: 0o644, body: body})
 		return err
 	})
 	if err != nil {
@@ -79,18 +80,19 @@ func (r *release) writeImage() error {
 }
 
 // image is the program and what it needs of a system: the authorities that sign certificates, a user, and a folder that this user may write.
+// By itself it serves reads in the private network of the container; a node refuses to listen everywhere without TLS.
 func (r *release) image(p platform) (v1.Image, error) {
 	program, err := os.ReadFile(r.program(p))
 	if err != nil {
 		return nil, err
 	}
 	body, err := tarred([]file{
-		{"usr/bin/" + name, 0o755, program},
-		{"etc/ssl/certs/ca-certificates.crt", 0o644, authorities()},
-		{"etc/passwd", 0o644, []byte("root:x:0:0:root:/:/\n" + name + ":x:" + user + ":" + user + ":" + name + ":/data:/\n")},
-		{"etc/group", 0o644, []byte("root:x:0:\n" + name + ":x:" + user + ":\n")},
-		{"data", fs.ModeDir | 0o777, nil},
-		{"tmp", fs.ModeDir | 0o777, nil},
+		{path: "usr/bin/" + name, mode: 0o755, body: program},
+		{path: "etc/ssl/certs/ca-certificates.crt", mode: 0o644, body: authorities()},
+		{path: "etc/passwd", mode: 0o644, body: fmt.Appendf(nil, "root:x:0:0:root:/:/\n%s:x:%d:%[2]d:%[1]s:/data:/\n", name, user)},
+		{path: "etc/group", mode: 0o644, body: fmt.Appendf(nil, "root:x:0:\n%s:x:%d:\n", name, user)},
+		{path: "data", mode: fs.ModeDir | 0o700, owner: user}, // a node refuses a folder that others may write
+		{path: "tmp", mode: fs.ModeDir | 0o700, owner: user},
 	}, r.made)
 	if err != nil {
 		return nil, err
@@ -105,8 +107,8 @@ func (r *release) image(p platform) (v1.Image, error) {
 		Architecture: platform.Architecture, Variant: platform.Variant, OS: platform.OS, Created: made, Author: name,
 		RootFS: v1.RootFS{Type: "layers"},
 		Config: v1.Config{
-			User: user + ":" + user, WorkingDir: "/data", Env: []string{"PATH=/usr/bin"},
-			Entrypoint: []string{"/usr/bin/" + name}, Cmd: []string{"run", "--http", "0.0.0.0:8080"},
+			User: fmt.Sprintf("%d:%[1]d", user), WorkingDir: "/data", Env: []string{"PATH=/usr/bin"},
+			Entrypoint: []string{"/usr/bin/" + name}, Cmd: []string{"run", "--lan"},
 			ExposedPorts: map[string]struct{}{"8080/tcp": {}},
 			StopSignal:   "SIGTERM",
 			Labels:       map[string]string{"org.opencontainers.image.title": name, "org.opencontainers.image.version": r.version, "org.opencontainers.image.revision": r.commit, "org.opencontainers.image.licenses": "MIT"},

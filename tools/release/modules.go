@@ -116,7 +116,7 @@ func licenceOf(text string) string {
 		return "LGPL-3.0-only"
 	case has("GNU GENERAL PUBLIC LICENSE"), has("GNU AFFERO"):
 		return "GPL-3.0-only"
-	case has("Permission is hereby granted, free of charge"):
+	case has("Permission is hereby granted, free of charge"), has("PERMISSION is hereby granted, free of charge"):
 		return "MIT"
 	case has("Permission to use, copy, modify, and/or distribute"), has("Permission to use, copy, modify, and distribute this software for any purpose"):
 		return "ISC"

@@ -48,7 +48,8 @@ func (p platform) String() string { return p.system + "_" + p.processor }
 // everywhere is what a release is for if no platforms are named.
 var everywhere = []string{"linux/amd64", "linux/arm64", "linux/arm", "darwin/arm64", "darwin/amd64", "windows/amd64", "windows/arm64"}
 
-var versionPattern = regexp.MustCompile(`^\d+\.\d+\.\d+(-[0-9a-z.]+)?$`)
+// versionPattern has the words for drafts that Alpine knows; Debian and RPM take any.
+var versionPattern = regexp.MustCompile(`^\d+\.\d+\.\d+(-(alpha|beta|pre|rc)\d*)?$`)
 
 // plan finds out what is released. A tree with changes in it has no commit, and can be built by nobody else.
 func (r *release) plan(platforms []string) error {

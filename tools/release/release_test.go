@@ -160,6 +160,7 @@ func TestWhatIsNotReleased(t *testing.T) {
 		"a version without a chapter": {map[string]string{"VERSION": "2.0.0"}, `no chapter "## 2.0.0"`},
 		"a draft has a chapter":       {map[string]string{"VERSION": "2.0.0-rc1", "CHANGELOG.md": "## 1.2.3\n"}, `no chapter "## 2.0.0-rc1"`},
 		"a version that is none":      {map[string]string{"VERSION": "next"}, `"next" is no version`},
+		"a draft that Alpine refuses": {map[string]string{"VERSION": "1.2.3-dev"}, `"1.2.3-dev" is no version`},
 		"a key that is none":          {map[string]string{"key": "secret"}, "key is no key"},
 		"a licence that binds us":     {map[string]string{"other/LICENSE": "GNU GENERAL PUBLIC LICENSE\n"}, "does not allow"},
 	} {
@@ -186,6 +187,7 @@ func TestLicences(t *testing.T) {
 		"/* SPDX-License-Identifier: BSD-3-Clause OR GPL-2.0-only */\n\nGNU GENERAL PUBLIC LICENSE": "BSD-3-Clause OR GPL-2.0-only",
 		"Apache License\n Version 2.0, January 2004":                                                "Apache-2.0", "Mozilla Public License Version 2.0": "MPL-2.0",
 		"GNU LESSER GENERAL PUBLIC LICENSE": "LGPL-3.0-only", "Permission is hereby\ngranted, free of charge": "MIT",
+		"PERMISSION is hereby granted, free of charge":                                    "MIT",
 		"Redistribution and use in source and\nbinary forms … Neither the name of Google": "BSD-3-Clause",
 		"Redistribution and use in source and binary forms":                               "BSD-2-Clause",
 		"Permission to use, copy, modify, and/or distribute":                              "ISC", "All rights reserved": "",
@@ -227,6 +229,46 @@ func TestSignature(t *testing.T) {
 		if out, err := verify.CombinedOutput(); err != nil {
 			t.Errorf("minisign: %v\n%s", err, out)
 		}
+	}
+}
+
+// The image runs as nobody, and that user alone may write its folder: a node refuses one that others may write.
+func TestTheImage(t *testing.T) {
+	r := release{work: t.TempDir(), version: "1.2.3", made: time.Unix(1767312000, 0)}
+	linux := platform{"linux", "arm"}
+	if err := os.MkdirAll(filepath.Dir(r.program(linux)), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(r.program(linux), []byte("program"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	image, err := r.image(linux)
+	if err != nil {
+		t.Fatal(err)
+	}
+	config, err := image.ConfigFile()
+	if err != nil || config.Config.User != "65532:65532" || config.Variant != "v7" || strings.Join(config.Config.Cmd, " ") != "run --lan" {
+		t.Errorf("%+v, %v", config, err)
+	}
+	layers, err := image.Layers()
+	if err != nil || len(layers) != 1 {
+		t.Fatal(layers, err)
+	}
+	layer, err := layers[0].Compressed()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer layer.Close()
+	body, err := io.ReadAll(layer)
+	if err != nil {
+		t.Fatal(err)
+	}
+	inside := unpack(t, body)
+	if data := inside["data/"]; data == nil || data.Uid != 65532 || data.Gid != 65532 || data.Mode != 0o700 {
+		t.Errorf("the folder is %+v", data)
+	}
+	if program := inside["usr/bin/micronode"]; program == nil || program.Uid != 0 || program.Mode != 0o755 {
+		t.Errorf("the program is %+v", program)
 	}
 }
 

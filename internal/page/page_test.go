@@ -250,3 +250,26 @@ func TestTheBinaryHasThePage(t *testing.T) {
 		}
 	}
 }
+
+// What a browser fetches is bounded: the page, and the page with the library of its maps.
+func TestThePageIsSmall(t *testing.T) {
+	const pageBound, allBound = 60_000, 350_000
+	var page, maps int
+	for name, one := range New().assets {
+		sent := len(one.plain)
+		if packed := one.compressed(); packed.bytes != nil {
+			sent = len(packed.bytes)
+		}
+		switch {
+		case name == "licences.txt": // for those who ask for it
+		case strings.HasPrefix(name, "map"): // map-HASH.js and maplibre-gl-VERSION/
+			maps += sent
+		default:
+			page += sent
+		}
+	}
+	t.Logf("%d of %d bytes for the page, %d of %d with the map", page, pageBound, page+maps, allBound)
+	if page > pageBound || page+maps > allBound {
+		t.Errorf("%d bytes for the page, %d with the map: the bounds are %d and %d", page, page+maps, pageBound, allBound)
+	}
+}

@@ -14,6 +14,7 @@ export interface Status {
   services: Service[] | null; queues: Queue[] | null; parts?: Part[]
   store: {objects: number; bytes: number; budget: number}
   memory: {used: number; limit: number; from: string}
+  knocks?: Knock[]
 }
 export interface Snapshot {
   at: string; started: string; readiness: Readiness; status: Status
@@ -36,6 +37,8 @@ export interface TileJSON {
   vector_layers?: {id: string; description?: string; minzoom?: number; maxzoom?: number; fields?: Record<string, string>}[]
 }
 export interface Peer { id: string; addr?: string; state: string; dialed: boolean; pq?: boolean; rtt_ms?: number; since?: string; last_error?: string; retry_in_ms?: number }
+export interface Knock { id: string; addr: string; first: string; last: string; count: number; accept: string }
+export interface Invitation { invitation?: string; id: string; name?: string; share?: boolean; expires: string; uses: number; used_by: string[] | null; addrs?: string[]; reach?: string }
 export interface Head { version: number; hash: string; payload_b3: string; committed_at: string }
 export interface Change { change: string; kind: string; id: string; before?: unknown; after?: unknown }
 export interface Proposal {

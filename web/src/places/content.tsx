@@ -101,7 +101,7 @@ function Names({turn}: {turn: number}) {
   return <Section title="Names" aside={list.length > 0 && <span class="muted">{count(list.length)}</span>}>
     {list.length === 0 ? <Empty icon="content" title="This node has given no names" text="A name points to an address, and can be pointed to another one later. Others verify that it comes from this node." command="micronode name set docs b3:…" /> :
       <div class="scroll-x"><table>
-        <thead><tr><th>Name</th><th>Points to</th><th>Set</th><th>Valid</th></tr></thead>
+        <thead><tr><th>Name</th><th>Points to</th><th>Set</th><th>Ends</th></tr></thead>
         <tbody>{list.map(one => <tr key={one.name}>
           <td><a href={href('content', 'name:' + one.name)}>{one.name}</a>{one.shadowed && <> <State signal="warn">shadowed by the registry</State></>}</td>
           <td><Address text={one.manifest} /></td><td><Ago at={one.issued} /></td><td><Ago at={one.expires} /></td>

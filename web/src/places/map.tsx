@@ -93,6 +93,7 @@ function Canvas({pack, of, raster, look, onFeatures}: {pack: Pack; of: TileJSON;
         locale: {'Map.Title': `Map of ${pack.name}`}})
       shown.touchZoomRotate.disableRotation()
       shown.on('moveend', () => {
+        if (gone || route.get().place !== 'map') return // who has left is not taken back
         const {lng, lat} = shown.getCenter()
         go(href('map', pack.name, {at: `${shown.getZoom().toFixed(2)}/${lat.toFixed(5)}/${lng.toFixed(5)}`}), true)
       })

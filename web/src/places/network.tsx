@@ -1,7 +1,7 @@
 // The peers as a small graph and as a table, and the messages of a topic.
 import {useEffect, useRef, useState} from 'preact/hooks'
 import {seconds, short} from '../format'
-import {problemOf, send, write, type ProblemDocument} from '../node/api'
+import {problemOf, send, type ProblemDocument} from '../node/api'
 import {readEvents} from '../node/events'
 import {live} from '../node/live'
 import {useLoad} from '../node/load'
@@ -11,6 +11,7 @@ import type {Peer} from '../node/types'
 import {Access} from '../parts/access'
 import {Address, Ago, Drawer, Empty, Facts, ProblemNote, Section, State, Typed} from '../parts/parts'
 import {go, href, route} from '../route'
+import {Connect, Invite, Knocks} from './joining'
 
 const connected = (peer: Peer) => peer.state === 'active'
 
@@ -28,8 +29,9 @@ export function Network() {
     {peers.problem ? peers.problem.status === 401 || peers.problem.status === 403 ? <Access what="The peers of this node are for those who run it." problem={peers.problem} /> : <ProblemNote problem={peers.problem} /> : peers.value && <Section title="Peers" aside={list.length > 0 && <span class="muted">{list.filter(connected).length} of {list.length} connected</span>}>
       {list.length === 0 ? <Empty icon="network" title="This node knows no other node" text={at ? `Others reach it at ${at}. Give one of them this node's overlay address, or connect to one here.` : 'Connect it to a peer by the line that the other node prints at its start.'} command={self && at ? `micronode run --peer ${self}@${at}` : 'micronode peers add ID@HOST:PORT'} /> :
         <div class="columns"><Graph peers={list} self={self} /><PeerTable peers={list} /></div>}
-      {may('admin') && <AddPeer onAdded={peers.again} />}
+      {may('admin') && <><Invite /><Connect onAdded={peers.again} /></>}
     </Section>}
+    {may('admin') && <Knocks knocks={now.snapshot?.status.knocks ?? []} onAccepted={peers.again} />}
     <Topics />
     {chosen && <PeerDrawer peer={chosen} onClose={() => go(href('network'))} onGone={() => { peers.again(); go(href('network')) }} />}
   </>
@@ -61,20 +63,6 @@ function PeerTable({peers}: {peers: Peer[]}) {
       <td class="n">{one.rtt_ms ? seconds(one.rtt_ms / 1000) : ''}</td>
     </tr>)}</tbody>
   </table></div>
-}
-
-function AddPeer({onAdded}: {onAdded: () => void}) {
-  const [text, setText] = useState('')
-  const [problem, setProblem] = useState<ProblemDocument>()
-  return <form class="add stack" onSubmit={event => {
-    event.preventDefault()
-    setProblem(undefined)
-    if (text.trim()) write('POST', '/overlay/peers', {peer: text.trim()}).then(() => { setText(''); onAdded() }, error => setProblem(problemOf(error)))
-  }}>
-    <label for="peer">Connect to a peer</label>
-    <div class="field-row"><input id="peer" placeholder="ID@HOST:PORT" value={text} onInput={event => setText(event.currentTarget.value)} autocomplete="off" spellcheck={false} /><button type="submit">Connect</button></div>
-    {problem && <ProblemNote problem={problem} />}
-  </form>
 }
 
 function PeerDrawer({peer, onClose, onGone}: {peer: Peer; onClose: () => void; onGone: () => void}) {

@@ -60,7 +60,7 @@ COUNT    ?= 20
 PACKAGES ?=
 MUTANTS  ?= tools/mutants
 
-.PHONY: help build run test check quick lint api module module-check release release-check unit race race-short coverage explore fuzz models stress mutants interop bench bench-check gates memory smoke generate clean need-gcc need-spin need-strace need-python need-ip need-npm page page-check need-chromium page-browser platforms
+.PHONY: help build run test check quick lint api module module-check release release-check unit race race-short coverage explore fuzz models stress mutants interop bench bench-check gates memory smoke generate clean need-gcc need-spin need-strace need-python need-ip need-npm page page-check need-chromium page-browser page-pictures platforms
 
 help: ## show this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-12s %s\n", $$1, $$2}'
@@ -227,8 +227,11 @@ page: need-npm web/node_modules ## build the page from web/ into internal/page/d
 page-check: need-npm web/node_modules ## the page's types, and whether internal/page/dist is what web/ gives
 	@cd web && npx tsc --noEmit && node build.mjs --check
 
-page-browser: need-npm need-chromium web/node_modules build ## the page in Chromium, against real nodes; SHOTS=FOLDER keeps pictures
+page-browser: need-npm need-chromium web/node_modules build ## the page in Chromium, against real nodes
 	@cd web && MICRONODE=$(abspath $(BUILD))/micronode node --test test/browser.test.mjs
+
+page-pictures: need-npm need-chromium web/node_modules build ## the pictures of the README into docs/; PICTURES=FOLDER ALL=--all for every place
+	@cd web && MICRONODE=$(abspath $(BUILD))/micronode node test/pictures.mjs $(ALL)
 
 web/node_modules: web/package-lock.json
 	@cd web && npm ci --no-audit --no-fund --loglevel=error

@@ -262,9 +262,3 @@ export function writeRaster(path) {
   }
   writeFileSync(path, pmtiles(tiles, {metadata: {name: 'Heights', description: 'Hills and seas of a world that does not exist.'}, type: 2, compression: 1, minzoom: 0, maxzoom: 2, bounds: [-180, -85, 180, 85], center: [10, 20, 2]}))
 }
-
-if (process.argv[2]) {
-  writeVector(`${process.argv[2]}/lindach.pmtiles`)
-  writeVector(`${process.argv[2]}/plain.pmtiles`, {rename: name => 'layer_' + name, name: 'Plain'})
-  writeRaster(`${process.argv[2]}/heights.pmtiles`)
-}

@@ -60,7 +60,7 @@ COUNT    ?= 20
 PACKAGES ?=
 MUTANTS  ?= tools/mutants
 
-.PHONY: help build run test check quick lint api module module-check release release-check unit race race-short coverage explore fuzz models stress mutants interop bench bench-check gates memory smoke generate clean need-gcc need-spin need-strace need-python need-ip need-npm page page-check need-chromium page-browser page-pictures platforms
+.PHONY: help build run test check quick lint api module module-check release release-check unit race race-short coverage explore fuzz models stress mutants interop bench bench-check gates memory smoke generate clean need-gcc need-spin need-strace need-python need-ip need-npm page page-check need-chromium page-browser page-pictures page-smoke platforms
 
 help: ## show this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-12s %s\n", $$1, $$2}'
@@ -232,6 +232,9 @@ page-browser: need-npm need-chromium web/node_modules build ## the page in Chrom
 
 page-pictures: need-npm need-chromium web/node_modules build ## the pictures of the README into docs/; PICTURES=FOLDER ALL=--all for every place
 	@cd web && MICRONODE=$(abspath $(BUILD))/micronode node test/pictures.mjs $(ALL)
+
+page-smoke: ## three of the browser tests; skipped, with the reason, where there is no Chromium
+	@tools/step page tools/page-smoke
 
 web/node_modules: web/package-lock.json
 	@cd web && npm ci --no-audit --no-fund --loglevel=error

@@ -42,7 +42,7 @@ type pebble struct {
 func newPebble(t *testing.T, plainPort, tlsPort string, seconds uint64) *pebble {
 	t.Helper()
 	t.Setenv("PEBBLE_VA_NOSLEEP", "1")
-	t.Setenv("PEBBLE_WFE_NONCEREJECT", "5") // in a hundred, as it does by default
+	t.Setenv("PEBBLE_WFE_NONCEREJECT", "5")            // in a hundred, as it does by default
 	questions, err := net.Listen("tcp", "127.0.0.1:0") // pebble asks its resolver by TCP
 	if err != nil {
 		t.Fatal(err)

@@ -211,9 +211,10 @@ memory: $(BUILD)/retest ## what things cost in memory; part of the gates
 # What fails here is broken: no test of these measures a time.
 SMOKE_GATES   := TestTheKernelRefusesToWrite|TestDemoTraced|TestAmnesiaTraced|TestKeyPagesAreZeroAfterShutdown|TestPostQuantumSession|TestKilledDuringPutsAndFills|TestFullDisk|TestNineProcessesAreOneNode|TestRegistryKilled|TestRegistryDrained|TestIndexTwoNodes|TestIndexLyingProviders|TestLiarEvictsNothing|TestWhereStrangersSend
 SMOKE_INTEROP := TestAddressesAgreeWithAnotherImplementation|TestCIDsAgreeWithIPFS|TestDelegatedServer|TestDelegatedClient|TestDelegatedCIDs|TestDelegatedAddresses|TestOAPVectors|TestOAP|TestOAPPeerAnswersAsTheDocumentSays|TestOAPVerdicts|TestOpenAPI|TestTileIDsAgree|TestTheReferenceReadsWhatWeWrite|TestMetadataAgrees
-smoke: need-strace need-ip need-python $(BUILD)/retest ## some of interop and of the gates, in three minutes: those that measure no time
+smoke: need-strace need-ip need-python $(BUILD)/retest ## some of interop, of the gates and of the page, in three minutes: those that measure no time
 	@tools/step interop $(RETEST) -C interop . -- -timeout 10m -run '^($(SMOKE_INTEROP))$$'
 	@tools/step gates $(RETEST) ./gates -- -tags gates -count=1 -timeout 10m -run '^($(SMOKE_GATES))$$'
+	@tools/step page tools/page-smoke
 
 generate: ## write docs/_generated anew from the code
 	$(GO) test ./internal/house -run TestGenerated -update

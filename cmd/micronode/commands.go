@@ -35,7 +35,9 @@ type commands struct {
 	Put        putCommand        `cmd:"" group:"objects" help:"Store files and folders, and print their addresses."`
 	Share      shareCommand      `cmd:"" group:"objects" help:"Store a file or folder, and print the line that fetches it on another machine."`
 	Get        getCommand        `cmd:"" group:"objects" help:"Fetch an object or a folder, and verify it."`
-	Rm         rmCommand         `cmd:"" group:"objects" help:"Remove objects from the node."`
+	Ls         lsCommand         `cmd:"" group:"objects" help:"List the objects of the node."`
+	Du         duCommand         `cmd:"" group:"objects" help:"Show how much each name takes."`
+	Rm         rmCommand         `cmd:"" group:"objects" help:"Remove objects, or names with their content, from the node."`
 	Name       nameCommand       `cmd:"" group:"index" help:"Set, show and remove the names of the node."`
 	Resolve    resolveCommand    `cmd:"" group:"index" help:"Resolve a name or an address, and list its providers."`
 	Providers  providersCommand  `cmd:"" group:"index" help:"List the providers of an object, best first."`

@@ -449,18 +449,19 @@ func wrapWriteError(name string, err error) error {
 }
 
 type rmCommand struct {
-	Addresses []string `arg:"" name:"address" help:"The addresses of the objects, such as b3:af13…"`
+	Addresses []string `arg:"" name:"address" help:"What to remove: addresses, such as b3:af13…, or names, such as name:docs."`
 	nodeFlags
 	outputFlags
 }
 
 // Help is shown by rm --help.
 func (rmCommand) Help() string {
-	return `Only this node removes them. Other nodes keep their copies.
+	return `Only this node removes them. Other nodes keep their copies. With a name, the name is removed, and every object that it stood for and no other name of the node does. micronode name rm removes only the name.
 
-Example:
+Examples:
 
-    micronode rm b3:af13…`
+    micronode rm b3:af13…
+    micronode rm name:docs`
 }
 
 // removedObject is the output for an object, with --json only.
@@ -477,15 +478,19 @@ func (r *rmCommand) Run(ctx context.Context, c *console) error {
 	}
 	defer node.Close()
 	return c.forEach(ctx, "rm", r.Addresses, func(text string) error {
-		address, err := parseAddress(text)
+		var removed []b3.Address
+		if strings.HasPrefix(text, namePrefix) {
+			removed, err = removeName(ctx, node, text)
+		} else if removed, err = addressesOf(ctx, node, text); err == nil {
+			err = node.Delete(ctx, removed[0])
+		}
 		if err != nil {
 			return err
 		}
-		if err := node.Delete(ctx, address); err != nil {
-			return err
-		}
 		if c.json {
-			c.printJSON(removedObject{address, true})
+			for _, address := range removed {
+				c.printJSON(removedObject{address, true})
+			}
 		}
 		return nil
 	})

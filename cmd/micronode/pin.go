@@ -9,19 +9,20 @@ import (
 )
 
 type pinCommand struct {
-	Addresses []string `arg:"" name:"address" help:"The addresses of the objects, such as b3:af13…"`
+	Addresses []string `arg:"" name:"address" help:"Addresses, such as b3:af13…, or names, such as name:docs."`
 	nodeFlags
 	outputFlags
 }
 
 // Help is shown by pin --help.
 func (pinCommand) Help() string {
-	return `An object that was put is pinned; one that was fetched from another node is cached, and may be evicted. Only an object that the node has can be pinned. Each file of a folder is an object of its own.
+	return `An object that was put is pinned; one that was fetched from another node is cached, and may be evicted. Only an object that the node has can be pinned. With the name of a folder, its manifest and all its files are.
 
 Examples:
 
     micronode pin b3:af13…
-    micronode get name:docs --json | jq -r '.entries[].address' | xargs micronode pin`
+    micronode pin name:docs
+    micronode pin name:docs/index.html`
 }
 
 // Run pins one object after the other.
@@ -30,7 +31,7 @@ func (p *pinCommand) Run(ctx context.Context, c *console) error {
 }
 
 type unpinCommand struct {
-	Addresses []string `arg:"" name:"address" help:"The addresses of the objects, such as b3:af13…"`
+	Addresses []string `arg:"" name:"address" help:"Addresses, such as b3:af13…, or names, such as name:docs."`
 	nodeFlags
 	outputFlags
 }
@@ -39,9 +40,10 @@ type unpinCommand struct {
 func (unpinCommand) Help() string {
 	return `The node keeps them until it needs the space. To remove them at once, use rm.
 
-Example:
+Examples:
 
-    micronode unpin b3:af13…`
+    micronode unpin b3:af13…
+    micronode unpin name:docs`
 }
 
 // Run unpins one object after the other.
@@ -62,15 +64,17 @@ func (c *console) pinEach(ctx context.Context, op string, at nodeFlags, addresse
 	}
 	defer node.Close()
 	return c.forEach(ctx, op, addresses, func(text string) error {
-		address, err := parseAddress(text)
+		all, err := addressesOf(ctx, node, text)
 		if err != nil {
 			return err
 		}
-		if err := do(node, ctx, address); err != nil {
-			return err
-		}
-		if c.json {
-			c.printJSON(pinOutput{address, on})
+		for _, address := range all {
+			if err := do(node, ctx, address); err != nil {
+				return err
+			}
+			if c.json {
+				c.printJSON(pinOutput{address, on})
+			}
 		}
 		return nil
 	})

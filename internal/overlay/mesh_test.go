@@ -233,7 +233,7 @@ func TestReadersAreKilledMidStream(t *testing.T) {
 	third, back := c.collect("all"), b.collect("all")
 	for i := range 200 {
 		if i%80 == 25 {
-			first := b.sessions.Find(a.ID())
+			first := b.waitSession(a)
 			killer.armed.Store(true)
 			a.mustPublish("all", fmt.Sprint(i))
 			testkit.WaitFor(t, "the session of the dead reader ends", func() bool { return isDone(first.Done()) })

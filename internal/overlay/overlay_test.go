@@ -156,10 +156,15 @@ func addContact(t *testing.T, from, to *testNode) {
 	}
 }
 
-// waitSession waits until there is a session with another node.
-func (n *testNode) waitSession(other *testNode) {
+// waitSession waits until there is a session with another node, and returns it.
+// Where both connect at once, it may end in favour of the other one's.
+func (n *testNode) waitSession(other *testNode) (found *session.Session) {
 	n.t.Helper()
-	testkit.WaitFor(n.t, fmt.Sprintf("%s sees %s", n.ID(), other.ID()), func() bool { return n.sessions.Find(other.ID()) != nil })
+	testkit.WaitFor(n.t, fmt.Sprintf("%s sees %s", n.ID(), other.ID()), func() bool {
+		found = n.sessions.Find(other.ID())
+		return found != nil
+	})
+	return found
 }
 
 // subscribe subscribes a node to a topic.

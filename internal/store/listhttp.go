@@ -5,22 +5,10 @@ import (
 	"strconv"
 
 	"micronode/b3"
+	"micronode/client"
 	"micronode/fault"
 	"micronode/internal/ingress"
 )
-
-// ObjectPage is a page of the list of objects.
-type ObjectPage struct {
-	Objects []ListedObject `json:"objects"`
-	Next    string         `json:"next,omitempty"` // the value of after for the next page; empty at the end
-}
-
-// ListedObject is an object in the list.
-type ListedObject struct {
-	Address string `json:"address"`
-	Size    int64  `json:"size"`
-	Class   string `json:"class"`
-}
 
 // listRoute lists what is stored. Who knows an address may fetch its object, so
 // the list of addresses is for those who run the node.
@@ -30,7 +18,7 @@ func (o *ObjectHandler) listRoute() ingress.Route {
 		Docs: ingress.Docs{Summary: "List the stored objects, by address",
 			Params: []ingress.Param{{Name: "after", In: "query", Type: "string", Doc: "The last address of the page before."},
 				{Name: "limit", In: "query", Type: "integer", Doc: "The maximum number, from 1 to 1024; default 100."}},
-			Responses: []ingress.Response{{Status: http.StatusOK, Body: ObjectPage{}}}, Kinds: []fault.Kind{fault.Malformed}},
+			Responses: []ingress.Response{{Status: http.StatusOK, Body: client.ObjectList{}}}, Kinds: []fault.Kind{fault.Malformed}},
 	}
 }
 
@@ -51,12 +39,12 @@ func (o *ObjectHandler) handleObjects(w http.ResponseWriter, r *http.Request) (e
 	if err != nil {
 		return fault.Wrap(op, err)
 	}
-	page := ObjectPage{Objects: make([]ListedObject, 0, len(list))}
+	page := client.ObjectList{Objects: make([]client.ListedObject, 0, len(list))}
 	for _, one := range list {
-		page.Objects = append(page.Objects, ListedObject{one.Address.String(), one.Size, one.Class.String()})
+		page.Objects = append(page.Objects, client.ListedObject{Address: one.Address, Size: one.Size, Class: one.Class.String()})
 	}
 	if len(list) == limit {
-		page.Next = page.Objects[limit-1].Address
+		page.Next = page.Objects[limit-1].Address.String()
 	}
 	w.Header().Set("Cache-Control", "no-store")
 	return ingress.WriteJSON(w, http.StatusOK, page)

@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"micronode/b3"
+	"micronode/client"
 )
 
 // The list has every object once, in pages, and rejects what is no page.
@@ -30,17 +31,17 @@ func TestObjectsAreListedInPages(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		var page ObjectPage
+		var page client.ObjectList
 		err = json.NewDecoder(answer.Body).Decode(&page)
 		answer.Body.Close()
 		if err != nil || answer.StatusCode != http.StatusOK || answer.Header.Get("Cache-Control") != "no-store" {
 			t.Fatal(err, answer.Status, answer.Header)
 		}
 		for _, one := range page.Objects {
-			if size, known := want[one.Address]; !known || size != one.Size || one.Class != Pinned.String() {
+			if size, known := want[one.Address.String()]; !known || size != one.Size || one.Class != Pinned.String() {
 				t.Errorf("%+v", one)
 			}
-			delete(want, one.Address)
+			delete(want, one.Address.String())
 		}
 		if after = page.Next; after == "" {
 			break

@@ -153,3 +153,16 @@ func FormatSocket(socket string) string {
 	}
 	return "@" + socket
 }
+
+// FormatBytes is a number of bytes, for people.
+func FormatBytes(n float64) string {
+	unit := 0
+	names := []string{"B", "KiB", "MiB", "GiB", "TiB"}
+	for ; n >= 1024 && unit < len(names)-1; unit++ {
+		n /= 1024
+	}
+	if unit == 0 || n >= 100 {
+		return fmt.Sprintf("%.0f %s", n, names[unit])
+	}
+	return fmt.Sprintf("%.1f %s", n, names[unit])
+}

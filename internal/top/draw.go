@@ -96,19 +96,19 @@ func wrap(indent, text string, width int) []string {
 
 // usage shows how much is stored, and what was refused.
 func (v View) usage(paint painter) []string {
-	store := fmt.Sprintf("  store     %d objects, %s", v.Store.Objects, formatBytes(float64(v.Store.Bytes)))
+	store := fmt.Sprintf("  store     %d objects, %s", v.Store.Objects, terminal.FormatBytes(float64(v.Store.Bytes)))
 	if v.Store.Budget > 0 {
-		store += fmt.Sprintf(" of %s (%.0f%%)", formatBytes(float64(v.Store.Budget)), 100*float64(v.Store.Bytes)/float64(v.Store.Budget))
+		store += fmt.Sprintf(" of %s (%.0f%%)", terminal.FormatBytes(float64(v.Store.Budget)), 100*float64(v.Store.Bytes)/float64(v.Store.Budget))
 	}
 	lines := []string{"", store}
 	if v.Mailbox != nil {
-		lines = append(lines, fmt.Sprintf("  mailbox   %.0f messages, %.0f dead, %s", v.Mailbox.Messages, v.Mailbox.Dead, formatBytes(v.Mailbox.Bytes)))
+		lines = append(lines, fmt.Sprintf("  mailbox   %.0f messages, %.0f dead, %s", v.Mailbox.Messages, v.Mailbox.Dead, terminal.FormatBytes(v.Mailbox.Bytes)))
 	}
 	if v.Sessions != nil {
 		lines = append(lines, fmt.Sprintf("  sessions  %.0f, %s opened and %s closed a second", v.Sessions.Active, terminal.FormatRate(v.Sessions.Opened), terminal.FormatRate(v.Sessions.Closed)))
 	}
 	if p := v.Process; p != nil {
-		lines = append(lines, fmt.Sprintf("  memory    %s, %.0f tasks, %.0f of %.0f descriptors", formatBytes(p.Memory), p.Tasks, p.Descriptors, p.MaxDescriptors))
+		lines = append(lines, fmt.Sprintf("  memory    %s, %.0f tasks, %.0f of %.0f descriptors", terminal.FormatBytes(p.Memory), p.Tasks, p.Descriptors, p.MaxDescriptors))
 	}
 	if len(v.Parts) > 0 {
 		lines = append(lines, v.partsLine(paint))
@@ -285,17 +285,4 @@ func formatUptime(seconds float64) string {
 	default:
 		return span.String()
 	}
-}
-
-// formatBytes is a number of bytes, for people.
-func formatBytes(n float64) string {
-	unit := 0
-	names := []string{"B", "KiB", "MiB", "GiB", "TiB"}
-	for ; n >= 1024 && unit < len(names)-1; unit++ {
-		n /= 1024
-	}
-	if unit == 0 || n >= 100 {
-		return fmt.Sprintf("%.0f %s", n, names[unit])
-	}
-	return fmt.Sprintf("%.1f %s", n, names[unit])
 }

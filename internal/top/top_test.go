@@ -193,7 +193,7 @@ func TestTimesAndSizes(t *testing.T) {
 		}
 	}
 	for want, n := range map[string]float64{"0 B": 0, "1.5 KiB": 1536, "256 MiB": 256 << 20, "2048 TiB": 1 << 51} {
-		if got := formatBytes(n); got != want {
+		if got := terminal.FormatBytes(n); got != want {
 			t.Errorf("%s, not %s", got, want)
 		}
 	}

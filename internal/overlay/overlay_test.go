@@ -20,6 +20,7 @@ import (
 	"micronode/internal/ingress"
 	"micronode/internal/observe"
 	"micronode/internal/overlay/gossip"
+	"micronode/internal/overlay/session"
 	"micronode/internal/store"
 	"micronode/internal/supervise"
 	"micronode/internal/testkit"

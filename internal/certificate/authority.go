@@ -59,7 +59,7 @@ func (a *authority) obtain(ctx context.Context, name string, kind challengeKind)
 	if err != nil {
 		return nil, fault.WrapKind(opObtain, fault.Internal, err)
 	}
-	chain, _, err := client.CreateOrderCert(ctx, order.FinalizeURL, request, true)
+	chain, _, err := client.CreateCertFromOrder(ctx, order, request, true)
 	if err != nil {
 		return nil, explain(ctx, name, err)
 	}

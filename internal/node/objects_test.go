@@ -190,8 +190,11 @@ func TestAPutBeyondTheBudgetIsRefusedBeforeItIsRead(t *testing.T) {
 
 func TestAReloadIsTakenWholeOrNotAtAll(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "micronode.toml")
-	write := func(text string) {
-		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+	write := func(text string) { // at once, as editors do: the node may read the file at any moment
+		if err := os.WriteFile(file+".new", []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.Rename(file+".new", file); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -42,6 +42,9 @@ func makeSavedFolder(t *testing.T, versions uint64) *savedFolder {
 			return err
 		}
 		relative, _ := filepath.Rel(folder, path)
+		if strings.HasPrefix(relative, "proposals") {
+			return nil // committed ones that were not removed yet: no part of the log, and judged anew at the next start
+		}
 		e.files[relative], err = os.ReadFile(path)
 		return err
 	}))

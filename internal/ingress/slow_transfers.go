@@ -52,26 +52,35 @@ func (t *transfers) remove(c *call) {
 
 // takeSlowest removes the slowest transfer and returns it; nil if none is slow.
 // With inLane it is one that holds a slot of that route's lane.
-func (t *transfers) takeSlowest(now time.Time, inLane *mountedRoute) (slowest *call) {
-	t.mu.Lock()
-	running := slices.Collect(maps.Keys(t.running)) // no more than the pool has slots
-	t.mu.Unlock()
-	least := int64(slowRate)
-	for _, c := range running {
-		if inLane != nil && (c.route != inLane || !c.holdsLane.Load()) {
-			continue
+func (t *transfers) takeSlowest(now time.Time, inLane *mountedRoute) *call {
+	for {
+		t.mu.Lock()
+		running := slices.Collect(maps.Keys(t.running)) // no more than the pool has slots
+		t.mu.Unlock()
+		var slowest *call
+		least := int64(slowRate)
+		for _, c := range running {
+			if inLane != nil && (c.route != inLane || !c.holdsLane.Load()) {
+				continue
+			}
+			if rate, measured := c.clientRate(now); measured && rate < least {
+				slowest, least = c, rate
+			}
 		}
-		if rate, measured := c.clientRate(now); measured && rate < least {
-			slowest, least = c, rate
+		if slowest == nil || t.take(slowest) {
+			return slowest
 		}
+		// It has ended meanwhile, or lost its slot to another: so there is one fewer.
 	}
+}
+
+// take removes a transfer, and reports whether it was there.
+func (t *transfers) take(c *call) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if _, holds := t.running[slowest]; !holds {
-		return nil // there was none, or it has ended meanwhile
-	}
-	delete(t.running, slowest)
-	return slowest
+	_, holds := t.running[c]
+	delete(t.running, c)
+	return holds
 }
 
 // displaceSlowest frees the slot of the slowest transfer, if one is slow. Its

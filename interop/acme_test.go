@@ -152,7 +152,8 @@ func TestACertificateFromPebble(t *testing.T) {
 	}
 	requests, renewed := 0, false
 	for end := time.Now().Add(90 * time.Second); time.Now().Before(end) && !renewed; requests++ {
-		answer, err := authority.client(t, tlsPort).Get(tileURL) // a handshake each time
+		fresh := authority.client(t, tlsPort) // a handshake each time
+		answer, err := fresh.Get(tileURL)
 		if err != nil {
 			t.Fatalf("after %d requests: %v\n%s", requests, err, n.logs)
 		}
@@ -161,6 +162,7 @@ func TestACertificateFromPebble(t *testing.T) {
 		if answer.StatusCode != http.StatusOK {
 			t.Fatalf("after %d requests: %d", requests, answer.StatusCode)
 		}
+		fresh.CloseIdleConnections() // limits.conns_per_ip
 		renewed = !bytes.Equal(answer.TLS.PeerCertificates[0].Raw, first.Raw)
 		time.Sleep(30 * time.Millisecond) // limits.handshake_rate is 50 a second
 	}

@@ -177,7 +177,7 @@ var proxyPrograms = map[string]proxyProgram{
 		return "global\n    maxconn 8000\ndefaults\n    timeout connect 5s\n    timeout client 30s\n    timeout server 30s\n" +
 			strings.NewReplacer("bind :443", "bind 127.0.0.1:"+port, "/etc/ssl/maps.pem", certificate, "127.0.0.1:8080", node).Replace(recipe)
 	}, func(file, _ string) []string { return []string{"-f", file, "-db"} }},
-	"haproxy, passing TLS on": {"haproxy-tcp", "haproxy", func(recipe, port, _, node string) string {
+	"haproxy with TLS passed on": {"haproxy-tcp", "haproxy", func(recipe, port, _, node string) string {
 		return "global\n    maxconn 8000\ndefaults\n    timeout connect 5s\n    timeout client 30s\n    timeout server 30s\n" +
 			strings.NewReplacer("bind :443", "bind 127.0.0.1:"+port, "127.0.0.1:8443", node).Replace(recipe)
 	}, func(file, _ string) []string { return []string{"-f", file, "-db"} }},

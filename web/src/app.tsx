@@ -47,7 +47,8 @@ export function App() {
   const first = useRef(true)
   useEffect(() => {
     document.title = `${place.title} · micronode`
-    document.querySelector('.rail [aria-current]')?.scrollIntoView({block: 'nearest', inline: 'center'}) // the bar of a narrow window scrolls
+    const link = document.querySelector<HTMLElement>('.rail [aria-current]'), bar = link?.closest('ul')
+    if (link && bar) bar.scrollLeft = link.offsetLeft + (link.offsetWidth - bar.clientWidth) / 2 // of a narrow window; scrollIntoView would have Tab begin there
     if (!first.current) main.current?.focus({preventScroll: true}) // a screen reader reads the new place
     first.current = false
   }, [place])

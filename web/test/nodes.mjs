@@ -65,7 +65,7 @@ async function fromFolder(route) {
 }
 
 // How long something may be awaited that comes at once where nothing is broken: long, because the machine may be busy.
-const patience = 180_000
+const patience = Number(process.env.PATIENCE ?? 180_000)
 
 let browser
 export async function open(options = {}) {

@@ -6,7 +6,7 @@ import {deflateSync, inflateSync, crc32} from 'node:zlib'
 import {linkTo, open, places, prepare, stopAll, visit} from './nodes.mjs'
 
 const to = process.env.PICTURES ?? '../docs', all = argv[2]
-const largest = 200_000 // bytes
+const largest = 400_000 // bytes
 mkdirSync(to, {recursive: true})
 const {node} = prepare()
 const page = await open({viewport: {width: 1280, height: 800}, reducedMotion: 'reduce'})

@@ -1,5 +1,5 @@
 // The mailbox, search and the feed, where they are on.
-import {useEffect, useState} from 'preact/hooks'
+import {useLayoutEffect, useState} from 'preact/hooks'
 import {bytes, count, short} from '../format'
 import {problemOf, write, type ProblemDocument} from '../node/api'
 import {live} from '../node/live'
@@ -71,7 +71,7 @@ function Search() {
   const {query} = useStore(route)
   const given = query.get('q') ?? ''
   const [words, setWords] = useState(given)
-  useEffect(() => setWords(given), [given])
+  useLayoutEffect(() => setWords(given), [given]) // before anybody can type
   const hits = useLoad<{hits: SearchHit[] | null; total: number}>(given ? `/search?q=${encodeURIComponent(given)}` : '/search?q=a')
   if (hits.problem && /turned off|not enabled|off/.test(hits.problem.detail)) return <Off icon="search" title="Search is off" text="When it is on, the node finds words in names, paths and texts." problem={hits.problem} command="MICRO_FACETS__SEARCH__ENABLED=true micronode run" again={hits.again} />
   return <Section title="Search">

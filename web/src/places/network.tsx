@@ -49,7 +49,7 @@ function Graph({peers, self}: {peers: Peer[]; self?: string}) {
   return <figure class="graph"><svg viewBox={`0 0 ${size} ${size}`} role="img" aria-label={`This node and ${peers.length} peers; the table beside it has the same`}>
     {[80, 140].map(r => <circle key={r} cx={middle} cy={middle} r={r} class="ring" />)}
     {shown.map((one, i) => { const at = place(one, i); return <line key={one.id} x1={middle} y1={middle} x2={at.x} y2={at.y} class={connected(one) ? one.pq ? 'edge pq' : 'edge' : 'edge off'} /> })}
-    {shown.map((one, i) => { const at = place(one, i); return <g key={one.id} class={connected(one) ? 'peer' : 'peer off'} onClick={() => go(href('network', one.id))}><circle cx={at.x} cy={at.y} r="9" /><text x={at.x} y={at.y + 24} text-anchor="middle">{one.id.slice(0, 5)}</text><title>{one.id}</title></g> })}
+    {shown.map((one, i) => { const at = place(one, i); return <g key={one.id} class={connected(one) ? 'peer' : 'peer off'} onClick={() => go(href('network', one.id))}><circle cx={at.x} cy={at.y} r="9" /><text x={at.x} y={at.y + (at.y < middle ? -16 : 24)} text-anchor="middle">{one.id.slice(0, 5)}</text><title>{one.id}</title></g> })}
     <g class="self"><circle cx={middle} cy={middle} r="14" /><text x={middle} y={middle + 30} text-anchor="middle">{self ? self.slice(0, 5) : 'this node'}</text></g>
   </svg><figcaption class="small muted">Nearer is faster. A thick line is post-quantum.</figcaption></figure>
 }

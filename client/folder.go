@@ -49,8 +49,9 @@ type Folder struct {
 const putFolderOp = "client.putfolder"
 
 // PutFolder stores all files of a folder, and a [Manifest] with their paths
-// and addresses. Only files that the node does not have are sent. The manifest
-// is stored last, so the files of a manifest that can be found are there too.
+// and addresses. Only files that the node does not have are sent, small ones of
+// a large folder many at a time. The manifest is stored last, so the files of a
+// manifest that can be found are there too.
 //
 // A folder is its files: empty folders are dropped, and times and owners are
 // not kept, only whether a file is a program. Links and devices are refused by
@@ -67,20 +68,16 @@ func (c *Client) PutFolder(ctx context.Context, folder string, o FolderOptions) 
 		return Folder{}, err
 	}
 	whole := Folder{Manifest: Manifest{Entries: entries}}
-	sum := newTally(o.Progress, whole.Manifest.Size())
-	var sent atomic.Int64
-	err = forEachParallel(ctx, o.Parallel, len(entries), func(ctx context.Context, i int) error {
-		one := localFile{root: root, label: filepath.Join(folder, filepath.FromSlash(entries[i].Path))}
-		created, err := one.put(ctx, c, &entries[i], sum)
-		if created {
-			sent.Add(1)
-		}
-		return err
-	})
+	p := &folderPutter{client: c, root: root, folder: folder, entries: entries, parallel: o.Parallel, progress: newTally(o.Progress, whole.Manifest.Size())}
+	if len(entries) < manyFiles {
+		err = p.putEach(ctx)
+	} else {
+		err = p.putMany(ctx)
+	}
 	if err != nil {
 		return Folder{}, err
 	}
-	whole.Sent = int(sent.Load())
+	whole.Sent = int(p.sent.Load())
 	raw, err := whole.Manifest.Encode()
 	if err != nil {
 		return Folder{}, err
@@ -185,13 +182,8 @@ type localFile struct {
 // put reads a file twice: once for its address, and again if the node does not
 // have it. A file that changes in between is detected.
 func (f localFile) put(ctx context.Context, c *Client, entry *Entry, sum *progressSum) (created bool, err error) {
-	file, err := f.open(entry.Path)
-	if err != nil {
-		return false, readFileError(f.label, err)
-	}
-	defer file.Close()
-	if err := f.measure(ctx, file, entry); err != nil {
-		return false, readFileError(f.label, err)
+	if err := f.address(ctx, entry); err != nil {
+		return false, err
 	}
 	have, err := c.Stat(ctx, entry.B3)
 	if err == nil && have.Size == entry.Size {
@@ -201,6 +193,29 @@ func (f localFile) put(ctx context.Context, c *Client, entry *Entry, sum *progre
 	if err != nil && fault.KindOf(err) != fault.NotFound {
 		return false, withPath(putFolderOp, f.label, err)
 	}
+	return f.send(ctx, c, *entry, sum)
+}
+
+// address computes the address, the size and the type of a file.
+func (f localFile) address(ctx context.Context, entry *Entry) error {
+	file, err := f.open(entry.Path)
+	if err != nil {
+		return readFileError(f.label, err)
+	}
+	defer file.Close()
+	if err := f.measure(ctx, file, entry); err != nil {
+		return readFileError(f.label, err)
+	}
+	return nil
+}
+
+// send stores a file whose address is known.
+func (f localFile) send(ctx context.Context, c *Client, entry Entry, sum *progressSum) (created bool, err error) {
+	file, err := f.open(entry.Path)
+	if err != nil {
+		return false, readFileError(f.label, err)
+	}
+	defer file.Close()
 	part := sum.transfer()
 	object, err := c.Put(ctx, file, PutOptions{Size: entry.Size, Want: entry.B3, Progress: part})
 	if err != nil {
@@ -231,8 +246,7 @@ func (f localFile) open(path string) (*os.File, error) {
 	return file, nil
 }
 
-// measure computes the address, the size and the type of a file, and rewinds
-// it.
+// measure computes the address, the size and the type of an open file.
 func (f localFile) measure(ctx context.Context, file *os.File, entry *Entry) error {
 	begin := make([]byte, sniffLen)
 	n, err := io.ReadFull(file, begin)
@@ -244,10 +258,6 @@ func (f localFile) measure(ctx context.Context, file *os.File, entry *Entry) err
 		return err
 	}
 	entry.B3, entry.Size, err = addressOf(ctx, file)
-	if err != nil {
-		return err
-	}
-	_, err = file.Seek(0, io.SeekStart)
 	return err
 }
 

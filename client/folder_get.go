@@ -44,8 +44,9 @@ type Got struct {
 // many files, and after a crash another GetFolder restores those that were
 // lost.
 func (c *Client) GetFolder(ctx context.Context, m Manifest, folder string, o FolderOptions) (Got, error) {
-	if _, err := m.Encode(); err != nil {
-		return Got{}, err // a caller may have built it by hand
+	raw, err := m.Encode() // a caller may have built it by hand
+	if err != nil {
+		return Got{}, err
 	}
 	root, err := openTarget(folder)
 	if err != nil {
@@ -66,9 +67,11 @@ func (c *Client) GetFolder(ctx context.Context, m Manifest, folder string, o Fol
 	if err := g.makeFolders(folders); err != nil {
 		return Got{}, err
 	}
-	err = forEachParallel(ctx, o.Parallel, len(m.Entries), func(ctx context.Context, i int) error {
-		return g.get(ctx, m.Entries[i])
-	})
+	if len(m.Entries) < manyFiles {
+		err = forEachParallel(ctx, o.Parallel, len(m.Entries), func(ctx context.Context, i int) error { return g.get(ctx, m.Entries[i]) })
+	} else {
+		err = g.getMany(ctx, o.Parallel, b3.Of(raw), m.Entries)
+	}
 	if err != nil {
 		return Got{}, err
 	}
@@ -186,21 +189,41 @@ func (g *folderGetter) makeFolders(folders []string) error {
 
 // get makes sure that one file is complete.
 func (g *folderGetter) get(ctx context.Context, one Entry) error {
+	if kept, err := g.keep(ctx, one); kept || err != nil {
+		return err
+	}
+	return g.fetch(ctx, one)
+}
+
+// keep reports whether a file is complete already, and counts it.
+func (g *folderGetter) keep(ctx context.Context, one Entry) (bool, error) {
 	right, err := g.isComplete(ctx, one)
 	if err != nil {
-		return writeFileError(g.label(one.Path), err)
+		return false, writeFileError(g.label(one.Path), err)
 	}
 	if right {
 		g.kept.Add(1)
 		g.progress.add(one.Size)
-		return nil
 	}
+	return right, nil
+}
+
+// fetch gets one file from the node.
+func (g *folderGetter) fetch(ctx context.Context, one Entry) error {
 	object, err := g.open(ctx, one)
 	if err != nil {
 		return withPath(getFolderOp, g.label(one.Path), err)
 	}
 	defer object.Close()
-	err = g.write(one, object)
+	return g.writeError(one, g.write(one, object))
+}
+
+// writeError is the error of a file that could not be written, or was not sent
+// as it is.
+func (g *folderGetter) writeError(one Entry, err error) error {
+	if err == nil {
+		return nil
+	}
 	if _, ofTheNode := errors.AsType[*fault.Error](err); ofTheNode {
 		return withPath(getFolderOp, g.label(one.Path), err)
 	}
@@ -259,7 +282,7 @@ func sizeMismatchError(one Entry, size int64) error {
 // write writes the whole file or nothing: the bytes go to a temporary file,
 // which is renamed when it is right. A link that appears there meanwhile is
 // replaced, not followed.
-func (g *folderGetter) write(one Entry, object *Reader) (err error) {
+func (g *folderGetter) write(one Entry, object io.Reader) (err error) {
 	temp := path.Join(path.Dir(one.Path), fmt.Sprintf(".micronode-%016x.part", rand.Uint64()))
 	mode := fs.FileMode(0o666)
 	if one.Exec {

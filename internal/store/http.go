@@ -66,7 +66,7 @@ func (o *ObjectHandler) Routes() []ingress.Route {
 	class := []ingress.Param{{Name: "class", In: "query", Type: "string", Doc: "pinned objects stay until they are deleted; cached objects may be evicted when space is needed. Default: pinned."},
 		{Name: "want", In: "query", Type: "string", Doc: "The address that the body must have. Nothing is evicted for the body before it is verified; with another address, nothing is stored."}}
 	address := []ingress.Param{{Name: "b3", In: "path", Type: "string", Required: true, Doc: "The address: b3: and 64 hex digits."}}
-	return []ingress.Route{
+	return append([]ingress.Route{
 		{
 			Service: service, Methods: []string{http.MethodPost}, Pattern: "/put", Handler: o.handlePut,
 			Scope: "object:put", Class: ingress.Control, BodyCap: maxSmallPut, Queued: true,
@@ -97,7 +97,7 @@ func (o *ObjectHandler) Routes() []ingress.Route {
 			Docs: ingress.Docs{Summary: "Remove an object", Params: address, Kinds: []fault.Kind{fault.NotFound},
 				Responses: []ingress.Response{{Status: http.StatusNoContent, Doc: "Removed. Open reads continue to their end."}}},
 		},
-	}
+	}, o.batchRoutes(class[:1], address)...)
 }
 
 const (

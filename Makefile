@@ -10,6 +10,8 @@ COVER  := $(BUILD)/cover.out
 
 VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo dev)
 COMMIT  ?= $(shell git rev-parse HEAD 2>/dev/null || echo unknown)
+# Without templates in the program, the linker leaves out what is never called: docs/adr/0081-what-is-never-called.md.
+TAGS    := grpcnotrace
 LDFLAGS := -X micronode/internal/observe.version=$(VERSION) -X micronode/internal/observe.commit=$(COMMIT)
 
 # Libraries that only compute, on memory of their own: the race detector finds nothing there and makes them five to ten times slower.
@@ -67,7 +69,7 @@ help: ## show this list
 
 build: ## build the binary into .build/micronode
 	@mkdir -p $(BUILD)
-	$(GO) build -trimpath -ldflags '$(LDFLAGS)' -o $(BUILD)/micronode ./cmd/micronode
+	$(GO) build -trimpath -tags $(TAGS) -ldflags '$(LDFLAGS)' -o $(BUILD)/micronode ./cmd/micronode
 
 run: build ## build and run a node, in RAM, on loopback
 	@exec $(BUILD)/micronode run
@@ -107,7 +109,7 @@ PLATFORMS := linux/arm linux/arm64 darwin/arm64 windows/amd64
 platforms: $(BUILD)/platforms.checked ## does every package of the binary and the SDK compile on other platforms
 
 $(BUILD)/platforms.checked: $(BUILD)/platforms $(shell git ls-files -co --exclude-standard '*.go' | grep -vE '_test\.go$$|/testdata/|^(bench|interop|tools)/') go.mod go.sum docs/_generated/dependencies.txt
-	@tools/step platforms $(BUILD)/platforms -list docs/_generated/dependencies.txt $(PLATFORMS) -- ./cmd/micronode ./client
+	@tools/step platforms $(BUILD)/platforms -tags $(TAGS) -list docs/_generated/dependencies.txt $(PLATFORMS) -- ./cmd/micronode ./client
 	@touch $@
 
 # What other people's programs are written against.
@@ -219,7 +221,7 @@ smoke: need-strace need-ip need-python $(BUILD)/retest ## some of interop, of th
 generate: ## write docs/_generated anew from the code
 	$(GO) test ./internal/house -run TestGenerated -update
 	$(MAKE) --no-print-directory $(BUILD)/platforms $(BUILD)/api
-	$(BUILD)/platforms -list docs/_generated/dependencies.txt -update $(PLATFORMS) -- ./cmd/micronode ./client
+	$(BUILD)/platforms -tags $(TAGS) -list docs/_generated/dependencies.txt -update $(PLATFORMS) -- ./cmd/micronode ./client
 	$(BUILD)/api -update docs/_generated/api.txt $(PUBLIC)
 
 page: need-npm web/node_modules ## build the page from web/ into internal/page/dist

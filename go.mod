@@ -79,8 +79,6 @@ require (
 	github.com/minio/md5-simd v1.1.2 // indirect
 	github.com/minio/sha256-simd v1.0.1 // indirect
 	github.com/mitchellh/colorstring v0.0.0-20190213212951-d06e56a500db // indirect
-	github.com/modern-go/concurrent v0.0.0-20180306012644-bacd9c7ef1dd // indirect
-	github.com/modern-go/reflect2 v1.0.2 // indirect
 	github.com/mschoch/smat v0.2.0 // indirect
 	github.com/muesli/cancelreader v0.2.2 // indirect
 	github.com/multiformats/go-base32 v0.1.0 // indirect
@@ -199,4 +197,10 @@ require (
 	golang.org/x/image v0.46.0
 	golang.org/x/mod v0.42.0
 	rsc.io/qr v0.2.0
+)
+
+// Changed copies, so that the linker can leave out what is never called: third_party/README.md.
+replace (
+	github.com/alecthomas/kong => ./third_party/kong
+	github.com/json-iterator/go => ./third_party/jsoniter
 )

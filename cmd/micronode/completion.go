@@ -4,11 +4,8 @@ import (
 	"maps"
 	"slices"
 	"strings"
-	"text/template"
 
 	"github.com/alecthomas/kong"
-
-	"micronode/fault"
 )
 
 type completionCommand struct {
@@ -28,12 +25,8 @@ func (completionCommand) Help() string {
 // Run prints the script. It is generated from the model that parses the
 // command line, so the two cannot disagree.
 func (cc *completionCommand) Run(c *console, parser *kong.Kong) error {
-	script := map[string]*template.Template{"bash": bashScript, "zsh": zshScript, "fish": fishScript, "powershell": powershellScript}[cc.Shell]
-	var text strings.Builder
-	if err := script.Execute(&text, completionPointsOf(parser.Model.Node)); err != nil {
-		return fault.Wrap("completion", err)
-	}
-	c.print("%s", text.String())
+	write := map[string]func(completionPoints) string{"bash": bashScript, "zsh": zshScript, "fish": fishScript, "powershell": powershellScript}[cc.Shell]
+	c.print("%s", write(completionPointsOf(parser.Model.Node)))
 	return nil
 }
 
@@ -155,14 +148,4 @@ func valueHintOf(value *kong.Value) valueHint {
 	default:
 		return valueHint{}
 	}
-}
-
-func newScript(name, text string) *template.Template {
-	return template.Must(template.New(name).Funcs(template.FuncMap{
-		"join":  strings.Join,
-		"quote": func(text string) string { return "'" + strings.ReplaceAll(text, "'", `'\''`) + "'" },
-		"fish":  func(text string) string { return "'" + strings.NewReplacer(`\`, `\\`, "'", `\'`).Replace(text) + "'" },
-		"item":  func(name, help string) string { return strings.ReplaceAll(name, ":", `\:`) + ":" + help },
-		"child": func(path, name string) string { return strings.TrimSpace(path + " " + name) },
-	}).Parse(text))
 }

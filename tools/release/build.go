@@ -18,16 +18,26 @@ func (r *release) program(p platform) string {
 	return file
 }
 
+// tags leaves a page of grpc's own out, which nobody is shown. It is made from a template, and templates call methods by names that the linker
+// cannot see: it would keep every method of the program (ADR 81).
+const tags = "grpcnotrace"
+
+// largest is what a program may have. It is exceeded when something keeps every method again, so that 15 MB more are there which nobody calls.
+const largest = 50e6
+
 // build compiles the program for a platform: static, without paths, without a build ID, without what only debuggers need. Panics still name
 // functions and lines.
 func (r *release) build(p platform) error {
 	flags := fmt.Sprintf("-s -w -buildid= -X %[1]s/internal/observe.version=%[2]s -X %[1]s/internal/observe.commit=%[3]s", r.module, r.version, r.commit)
-	if _, err := r.commandFor(p, "go", "build", "-trimpath", "-buildvcs=false", "-ldflags", flags, "-o", r.program(p), "./cmd/"+name); err != nil {
+	if _, err := r.commandFor(p, "go", "build", "-tags", tags, "-trimpath", "-buildvcs=false", "-ldflags", flags, "-o", r.program(p), "./cmd/"+name); err != nil {
 		return fmt.Errorf("%s: %w", p, err)
 	}
 	info, err := os.Stat(r.program(p))
 	if err != nil {
 		return err
+	}
+	if info.Size() > largest {
+		return fmt.Errorf("%s: the program has %.1f MB, at most %.0f are wanted: docs/adr/0081-what-is-never-called.md says what to look for", p, float64(info.Size())/1e6, largest/1e6)
 	}
 	_, err = fmt.Fprintf(r.log, "%-16s %5.1f MB\n", p, float64(info.Size())/1e6)
 	return err

@@ -40,10 +40,13 @@ func (r *release) modulesOf(p platform) ([]module, error) {
 		return nil, err
 	}
 	for _, one := range info.Deps {
-		if one.Replace != nil {
-			one = one.Replace
-		}
 		m := module{path: one.Path, version: one.Version, sum: one.Sum}
+		switch by := one.Replace; {
+		case by != nil && by.Version == "":
+			m.version += "-changed" // a copy in this repository, which has no version of its own
+		case by != nil:
+			m = module{path: by.Path, version: by.Version, sum: by.Sum}
+		}
 		if err := m.readLicence(folders[one.Path]); err != nil {
 			return nil, err
 		}
@@ -53,10 +56,10 @@ func (r *release) modulesOf(p platform) ([]module, error) {
 	return modules, nil
 }
 
-// moduleFolders is where the sources of each module in a program are, by its path or by that of its replacement. What go.mod lists besides is
-// not asked for: nobody has fetched it who only built the program.
+// moduleFolders is where the sources of each module in a program are, those of its replacement if it has one. What go.mod lists besides is not
+// asked for: nobody has fetched it who only built the program.
 func (r *release) moduleFolders(p platform) (map[string]string, error) {
-	text, err := r.commandFor(p, "go", "list", "-deps", "-f", "{{with .Module}}{{with .Replace}}{{.Path}}{{else}}{{.Path}}{{end}}\t{{.Dir}}{{end}}", "./cmd/"+name)
+	text, err := r.commandFor(p, "go", "list", "-tags", tags, "-deps", "-f", "{{with .Module}}{{.Path}}\t{{.Dir}}{{end}}", "./cmd/"+name)
 	if err != nil {
 		return nil, err
 	}

@@ -34,6 +34,8 @@ type publicNode struct {
 	url  string // of the gateway
 	addr string
 	logs *lockedText
+
+	socket string // for commands
 }
 
 // lockedText is what a process has written so far.
@@ -73,9 +75,8 @@ func startPublicNodeWith(t *testing.T, binary string, flags []string, settings .
 	if err := packtest.WritePMTiles(pack, packtest.PMSpec{Tiles: tiles, MinZoom: 3, MaxZoom: 3, Type: packtest.PMVector, Metadata: `{"name":"City"}`}); err != nil {
 		t.Fatal(err)
 	}
-	n := &publicNode{t: t, logs: new(lockedText)}
-	socket := fmt.Sprintf("micronode-interop-%d-%d", os.Getpid(), time.Now().UnixNano())
-	command := exec.Command(binary, append([]string{"run", "--json", "--admin", "127.0.0.1:0", "--overlay", "127.0.0.1:0", "--socket", socket, "--pack", pack}, flags...)...)
+	n := &publicNode{t: t, logs: new(lockedText), socket: fmt.Sprintf("micronode-interop-%d-%d", os.Getpid(), time.Now().UnixNano())}
+	command := exec.Command(binary, append([]string{"run", "--json", "--admin", "127.0.0.1:0", "--overlay", "127.0.0.1:0", "--socket", n.socket, "--pack", pack}, flags...)...)
 	command.Env = append(append(os.Environ(), "MICRO_HTTP__ADDR=127.0.0.1:0"), settings...)
 	command.Stderr = n.logs
 	out, err := command.StdoutPipe()

@@ -49,11 +49,11 @@ func (s *shell) command(line string) *exec.Cmd {
 	return command
 }
 
-// run types `micronode run`, and waits until the node is ready. The returned
+// run types a line that starts a node, and waits until it is ready. The returned
 // function stops it.
-func (s *shell) run() (stop func()) {
+func (s *shell) run(line string) (stop func()) {
 	s.t.Helper()
-	node := s.command("exec micronode run")
+	node := s.command("exec " + line)
 	node.Stdout, node.Stderr = s.stderr, s.stderr
 	if err := node.Start(); err != nil {
 		s.t.Fatal(err)
@@ -83,19 +83,19 @@ func (s *shell) typed(line string) string {
 	return out.String()
 }
 
-// readmeLines are the lines of the README that two people type, without what is
-// said about them.
-func readmeLines(t *testing.T) (lines [][2]string) {
+// readmeLines are the lines that people type by a recipe of the README, each with
+// who types it, without what is said about them.
+func readmeLines(t *testing.T, recipe string) (lines [][2]string) {
 	t.Helper()
 	text, err := os.ReadFile("../README.md")
 	if err != nil {
 		t.Fatal(err)
 	}
-	_, section, found := strings.Cut(string(text), "\n### Let a second person in\n")
+	_, section, found := strings.Cut(string(text), "\n### "+recipe+"\n")
 	_, block, open := strings.Cut(section, "\n```\n")
 	block, _, closed := strings.Cut(block, "\n```\n")
 	if !found || !open || !closed {
-		t.Fatal("the README has no lines for two people")
+		t.Fatalf("the README has no lines below %q", recipe)
 	}
 	for line := range strings.SplitSeq(block, "\n") {
 		who, what, _ := strings.Cut(line, "$ ")
@@ -122,10 +122,10 @@ func TestTheReadmeOnTwoMachines(t *testing.T) {
 	if err := os.WriteFile(filepath.Join(who["first"].folder, "README.md"), content, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	who["first"].run()
-	stopSecond := who["second"].run()
+	who["first"].run("micronode run")
+	stopSecond := who["second"].run("micronode run")
 	last := ""
-	for _, line := range readmeLines(t) {
+	for _, line := range readmeLines(t, "Let a second person in") {
 		text := line[1]
 		if strings.Contains(text, "mn1_i…") {
 			text = strings.ReplaceAll(text, "mn1_i…", last)
@@ -152,6 +152,7 @@ func TestTheReadmeOnTwoMachines(t *testing.T) {
 	if got, err := os.ReadFile(filepath.Join(bare.folder, "README.md")); err != nil || !bytes.Equal(got, content) {
 		t.Errorf("without a node there are %d bytes, %v", len(got), err)
 	}
+	report(t, "the README on two machines", "the second has what the first shares, with and without a node", "it has")
 }
 
 // sentPackets is how many packets have left a machine.
@@ -190,7 +191,7 @@ func TestADefaultNodeSendsNothing(t *testing.T) {
 		t.Fatal(err)
 	}
 	before := a.sentPackets()
-	stop := s.run()
+	stop := s.run("micronode run")
 	s.typed("micronode put words --name words")
 	s.typed("micronode get name:words -o copy")
 	s.typed("micronode resolve name:words")

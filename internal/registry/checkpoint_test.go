@@ -118,6 +118,9 @@ func TestACheckpointOfAnotherKeyIsNotUsed(t *testing.T) {
 
 // What was pruned is reported as such; everything else can still be proved.
 func TestPrunedAndStillProved(t *testing.T) {
+	if testing.Short() {
+		t.Skip("hundreds of versions, one after the other: make race")
+	}
 	folder := t.TempDir()
 	h := startRegistry(t, withJournal(openFiles(t, folder)), withConfig(func(c *Config) { c.Storage.Retain = 50 }))
 	begun := h.init()

@@ -26,6 +26,9 @@ func TestDiskIsAStore(t *testing.T) {
 		"with limited objects": {Budget: 4 << 20, MaxObject: 2 << 20},
 	} {
 		t.Run(name, func(t *testing.T) {
+			if testing.Short() && spec.Budget != 5_000_001 {
+				t.Skip("the same suite again: make race")
+			}
 			storetest.Run(t, func(t testing.TB) store.Store { return openDisk(t, spec) })
 		})
 	}

@@ -231,6 +231,9 @@ func TestKilledAtAnyMoment(t *testing.T) {
 
 // The same at every single step that changes the disk.
 func TestKilledAtEveryStep(t *testing.T) {
+	if testing.Short() {
+		t.Skip("one process at a time, in many steps: make race")
+	}
 	for step := 1; ; step++ {
 		folder := t.TempDir()
 		h := newHistory()

@@ -21,6 +21,9 @@ func TestFiles(t *testing.T) {
 		"tiny in bytes": {SegmentBytes: 3000},
 	} {
 		t.Run(name, func(t *testing.T) {
+			if testing.Short() && spec.SegmentVersions == 0 {
+				t.Skip("the same suite again: make race")
+			}
 			journaltest.Run(t, func(t *testing.T) journaltest.Opened {
 				spec := spec
 				spec.Folder = t.TempDir()

@@ -256,6 +256,9 @@ func TestIDsAreListedInPages(t *testing.T) {
 // TestMemoryIsTidied puts one document at a time, as a node does that gets an
 // object now and then, and checks the number of segments.
 func TestMemoryIsTidied(t *testing.T) {
+	if testing.Short() {
+		t.Skip("hundreds of documents, one after the other: make race")
+	}
 	c := open(t, "")
 	const n = 400
 	papers := folder("papers", "x/one.txt", "x/two.txt")

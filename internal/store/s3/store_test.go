@@ -9,6 +9,9 @@ import (
 )
 
 func TestConformance(t *testing.T) {
+	if testing.Short() {
+		t.Skip("one caller at a time, through a whole suite: make race")
+	}
 	for _, check := range storetest.Checks() {
 		t.Run(check.Name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {

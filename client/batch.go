@@ -94,9 +94,14 @@ func (c *Client) putBatch(ctx context.Context, b *batch) (created int, err error
 }
 
 // openFiles opens a part of the files of a folder, as they follow each other in
-// its manifest. They are not verified. A broken transfer is resumed.
-func (c *Client) openFiles(ctx context.Context, manifest b3.Address, from, length int64) (io.ReadCloser, error) {
-	src := &objectSource{call: c.newCall(ctx, getFolderOp, http.MethodGet, "/o/"+manifest.String()+"/files"), ctx: ctx, at: from, end: from + length, size: -1}
+// its manifest; with fetch the node fetches those that it does not have. They are
+// not verified. A broken transfer is resumed.
+func (c *Client) openFiles(ctx context.Context, manifest b3.Address, fetch bool, from, length int64) (io.ReadCloser, error) {
+	path := "/o/" + manifest.String() + "/files"
+	if fetch {
+		path = "/fetch/" + manifest.String() + "/files"
+	}
+	src := &objectSource{call: c.newCall(ctx, getFolderOp, http.MethodGet, path), ctx: ctx, at: from, end: from + length, size: -1}
 	if err := src.connect(); err != nil {
 		return nil, err
 	}

@@ -33,9 +33,14 @@ type FolderOptions struct {
 
 	// Missing is called by GetFolder for an object that the node does not
 	// have, before it requests it once more. If it is nil, that is
-	// FetchAnywhere: files are then fetched from as many providers as there
-	// are, several at once.
+	// FetchAnywhere, and Fetch is set: files are then fetched from as many
+	// providers as there are, several at once.
 	Missing func(ctx context.Context, address b3.Address) error
+
+	// Fetch makes the node fetch the small files of a large folder that it does
+	// not have from other nodes, many at a time. Missing is called for those
+	// that this does not bring. It takes a capability with the scope object:put.
+	Fetch bool
 }
 
 // Folder is a folder that a node has.
@@ -261,12 +266,18 @@ func (f localFile) measure(ctx context.Context, file *os.File, entry *Entry) err
 	return err
 }
 
+// hashBuffers is what files are read into for their addresses: a folder may have
+// thousands, and one of 256 KiB for each would be all that the garbage collector
+// does.
+var hashBuffers = sync.Pool{New: func() any { return new([256 << 10]byte) }}
+
 // addressOf reads to the end, or until the context ends.
 func addressOf(ctx context.Context, from io.Reader) (b3.Address, int64, error) {
 	var hash b3.Hasher
-	buffer := make([]byte, 256<<10)
+	buffer := hashBuffers.Get().(*[256 << 10]byte)
+	defer hashBuffers.Put(buffer)
 	for ctx.Err() == nil {
-		n, err := from.Read(buffer)
+		n, err := from.Read(buffer[:])
 		_, _ = hash.Write(buffer[:n]) // it never fails
 		if err == io.EOF {
 			return hash.Sum(), hash.N(), nil

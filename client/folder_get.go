@@ -53,7 +53,7 @@ func (c *Client) GetFolder(ctx context.Context, m Manifest, folder string, o Fol
 		return Got{}, err
 	}
 	defer root.Close()
-	g := &folderGetter{client: c, root: root, folder: folder, missing: o.Missing, progress: newTally(o.Progress, m.Size())}
+	g := &folderGetter{client: c, root: root, folder: folder, missing: o.Missing, mayFetch: o.Fetch || o.Missing == nil, progress: newTally(o.Progress, m.Size())}
 	if g.missing == nil {
 		g.missing = func(ctx context.Context, address b3.Address) error {
 			_, err := c.FetchAnywhere(ctx, address)
@@ -127,9 +127,12 @@ type folderGetter struct {
 	root     *os.Root
 	folder   string // as errors name it
 	missing  func(ctx context.Context, address b3.Address) error
+	mayFetch bool // the node may fetch files from other nodes
 	progress *progressSum
 
-	kept atomic.Int64
+	kept   atomic.Int64
+	absent atomic.Bool // the node does not have all files
+	singly atomic.Bool // nobody sends files that the node does not have together
 }
 
 // label is a path of the manifest as errors name it.

@@ -212,18 +212,49 @@ type fileRun struct {
 	size     int64 // of all of them
 }
 
-// getRun gets files that follow each other, and returns how many it brought. An
-// error is one of our own disk, or the end of the context: what the node does
-// not send, it is asked for again.
+// getRun gets files that follow each other, and returns how many it brought:
+// from the node, and what it does not have through it from others. An error is
+// one of our own disk, or the end of the context: what the node does not send,
+// it is asked for again.
 func (g *folderGetter) getRun(ctx context.Context, manifest b3.Address, run fileRun, entries []Entry) (got int, err error) {
 	if run.n == 1 {
 		return 0, nil
 	}
+	if !g.absent.Load() {
+		sent, failed, err := g.readRun(ctx, manifest, false, run, entries)
+		if got += sent; failed == nil || err != nil {
+			return got, err
+		}
+		if g.mayFetch && fault.KindOf(failed) == fault.NotFound {
+			g.absent.Store(true)
+		}
+	}
+	if got == run.n || !g.mayFetch || g.singly.Load() {
+		return got, nil
+	}
+	for _, one := range entries[run.first : run.first+got] {
+		run.from += one.Size
+		run.size -= one.Size
+	}
+	run.first, run.n = run.first+got, run.n-got
+	sent, failed, err := g.readRun(ctx, manifest, true, run, entries)
+	switch fault.KindOf(failed) {
+	case fault.NotFound, fault.MethodNotAllowed, fault.Unauthorized, fault.Forbidden:
+		if sent == 0 {
+			g.singly.Store(true)
+		}
+	}
+	return got + sent, err
+}
+
+// readRun reads files that follow each other, and writes those that are right.
+// Failed says why the node has sent no more.
+func (g *folderGetter) readRun(ctx context.Context, manifest b3.Address, fetch bool, run fileRun, entries []Entry) (got int, failed, err error) {
 	var in io.Reader = bytes.NewReader(nil) // of files that are empty
 	if run.size > 0 {
-		body, err := g.client.openFiles(ctx, manifest, run.from, run.size)
+		body, err := g.client.openFiles(ctx, manifest, fetch, run.from, run.size)
 		if err != nil {
-			return 0, nil
+			return 0, err, nil
 		}
 		defer body.Close()
 		in = bufio.NewReaderSize(body, 64<<10)
@@ -231,14 +262,17 @@ func (g *folderGetter) getRun(ctx context.Context, manifest b3.Address, run file
 	buffer := make([]byte, smallFile)
 	for _, one := range entries[run.first : run.first+run.n] {
 		data := buffer[:one.Size]
-		if _, err := io.ReadFull(in, data); err != nil || b3.Of(data) != one.B3 {
-			return got, nil
+		if _, err := io.ReadFull(in, data); err != nil {
+			return got, err, nil
+		}
+		if found := b3.Of(data); found != one.B3 {
+			return got, &b3.Mismatch{Want: one.B3, Got: found}, nil
 		}
 		if err := g.writeError(one, g.write(one, bytes.NewReader(data))); err != nil {
-			return got, err
+			return got, nil, err
 		}
 		g.progress.add(one.Size)
 		got++
 	}
-	return got, nil
+	return got, nil, nil
 }

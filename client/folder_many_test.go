@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"strings"
@@ -88,7 +89,7 @@ func (f *FakeNode) counts() map[string]int {
 	counts := map[string]int{}
 	for _, r := range f.seen() {
 		path := r.URL.Path
-		if strings.HasSuffix(path, "/files") {
+		if strings.HasPrefix(path, "/o/") && strings.HasSuffix(path, "/files") {
 			path = "files"
 		} else if strings.HasPrefix(path, "/o/b3:") {
 			path = "object"
@@ -269,5 +270,93 @@ func TestABatchThatIsAnsweredWrongly(t *testing.T) {
 		if node.counts()["POST /put"] != 0 {
 			t.Errorf("%s: a manifest was stored: %v", what, node.counts())
 		}
+	}
+}
+
+// What the node does not have it fetches, many files together. A node of an
+// earlier version cannot, nor can one that may not: then each file is fetched by
+// itself.
+func TestManyFilesOfAnotherNode(t *testing.T) {
+	files := map[string]string{"empty": ""}
+	for i := range 3 * manyFiles {
+		files[fmt.Sprint(i)] = fmt.Sprint("file ", i)
+	}
+	folder := newTree(t, files)
+	for name, c := range map[string]struct {
+		knows  bool
+		here   int // files that the node has
+		broken bool
+		singly int // files that are fetched by themselves, at most
+	}{
+		"nothing is here":         {knows: true},
+		"some are here":           {knows: true, here: 20},
+		"it breaks in the middle": {knows: true, broken: true, singly: 2 * manyFiles},
+		"an earlier version":      {singly: 3*manyFiles + 1},
+	} {
+		t.Run(name, func(t *testing.T) {
+			far, near := NewFakeNode(), NewFakeNode()
+			far.Before = func(w http.ResponseWriter, r *http.Request, _ int) bool { return far.many(w, r) }
+			whole, err := serve(t, far).PutFolder(t.Context(), folder, FolderOptions{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, one := range whole.Manifest.Entries[:c.here] {
+				data, _ := far.object(one.B3)
+				near.Add(data)
+			}
+			raw, _ := far.object(whole.Address)
+			near.Add(raw)
+			broke := false
+			near.Before = func(w http.ResponseWriter, r *http.Request, _ int) bool {
+				path, fetched := strings.CutPrefix(r.URL.Path, "/fetch/")
+				switch {
+				case !fetched:
+					return near.many(w, r)
+				case c.knows && strings.HasSuffix(path, "/files"):
+					r.URL.Path = "/o/" + path
+					if c.broken {
+						size := whole.Manifest.Size() / 2
+						all := httptest.NewRecorder()
+						far.many(all, r)
+						if broke { // and then it has no more
+
+							refuse(w, r, fault.NotFound, "it is the end")
+							return true
+						}
+						broke = true
+						w.Header()["Content-Length"], w.Header()["Content-Range"] = all.Header()["Content-Length"], all.Header()["Content-Range"]
+						w.WriteHeader(all.Code)
+						_, _ = w.Write(all.Body.Bytes()[:size])
+						_ = http.NewResponseController(w).Flush()
+						panic(http.ErrAbortHandler)
+					}
+					return far.many(w, r)
+				case r.Method == http.MethodPost && !strings.HasSuffix(path, "/files"):
+					address, _ := b3.Parse(path)
+					data, _ := far.object(address)
+					near.Add(data)
+					writeJSON(w, 201, fmt.Sprintf(`{"address":"%s","size":%d}`, address, len(data)))
+					return true
+				}
+				refuse(w, r, fault.MethodNotAllowed, "GET is not for that")
+				return true
+			}
+			into := filepath.Join(t.TempDir(), "copy")
+			last := int64(0)
+			got, err := serve(t, near).GetFolder(t.Context(), whole.Manifest, into, FolderOptions{Parallel: 1, Progress: func(done, _ int64) { last = done }})
+			if err != nil || got.Files != len(files) || last != got.Size {
+				t.Fatalf("%+v, %d, %v", got, last, err)
+			}
+			wantTree(t, name, into, files)
+			singly := 0
+			for _, r := range near.seen() {
+				if r.Method == http.MethodPost {
+					singly++
+				}
+			}
+			if singly > c.singly || c.singly > 0 && singly == 0 {
+				t.Errorf("%d were fetched by themselves, of at most %d", singly, c.singly)
+			}
+		})
 	}
 }

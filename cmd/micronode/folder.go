@@ -79,8 +79,8 @@ type fetchedFolder struct {
 func (g *getCommand) getFolder(ctx context.Context, c *console, node *client.Client, from resolvedObject) error {
 	bar := &folderProgress{console: c, name: g.Output}
 	got, err := node.GetFolder(ctx, *from.manifest, g.Output, client.FolderOptions{
-		Progress: bar.set,
-		Missing:  func(ctx context.Context, address b3.Address) error { return g.fetchMissing(ctx, node, address) },
+		Progress: bar.set, Fetch: g.Peer == "" && !g.Local,
+		Missing: func(ctx context.Context, address b3.Address) error { return g.fetchMissing(ctx, node, address) },
 	})
 	bar.clear()
 	if err != nil {

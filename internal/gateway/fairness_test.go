@@ -94,7 +94,7 @@ func (silentOverlay) Open(context.Context, b3.Address, oap.PeerID) (io.ReadClose
 	return nil, errors.New("nobody fetches here")
 }
 
-func (silentOverlay) OpenPart(context.Context, b3.Address, oap.PeerID, bool, int64, int64) (io.ReadCloser, error) {
+func (silentOverlay) OpenPart(context.Context, b3.Address, oap.PeerID, oap.View, int64, int64) (io.ReadCloser, error) {
 	return nil, errors.New("nobody fetches here")
 }
 

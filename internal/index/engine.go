@@ -83,10 +83,10 @@ type PeerSet interface {
 	// must close.
 	Open(ctx context.Context, address b3.Address, from oap.PeerID) (io.ReadCloser, error)
 
-	// OpenPart is Open for some bytes of an object, or of its tree, from an
+	// OpenPart is Open for some bytes of an object, or of a view of it, from an
 	// offset on; a length of 0 is all of them. Malformed says that the peer
-	// knows no trees.
-	OpenPart(ctx context.Context, address b3.Address, peer oap.PeerID, tree bool, from, length int64) (io.ReadCloser, error)
+	// does not know the view.
+	OpenPart(ctx context.Context, address b3.Address, peer oap.PeerID, view oap.View, from, length int64) (io.ReadCloser, error)
 }
 
 // NameSource is a list of names that takes precedence over this node's own: the

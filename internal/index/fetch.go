@@ -195,12 +195,12 @@ func (x *Index) fetchSources(allowed *allowance, address b3.Address, ranked []ra
 			continue
 		}
 		if id, err := oap.ParsePeerID(p.ID); err == nil && connected[p.ID] {
-			part := func(ctx context.Context, tree bool, from, length int64) (io.ReadCloser, error) {
-				return x.spec.Overlay.OpenPart(ctx, address, id, tree, from, length)
+			part := func(ctx context.Context, view oap.View, from, length int64) (io.ReadCloser, error) {
+				return x.spec.Overlay.OpenPart(ctx, address, id, view, from, length)
 			}
 			sessions = append(sessions, fetchSource{id: p.ID, blameKey: p.ID, label: "from the peer " + p.ID, part: part,
 				open: func(ctx context.Context) (objectBody, error) {
-					body, err := part(ctx, false, 0, headSize)
+					body, err := part(ctx, oap.Whole, 0, headSize)
 					return objectBody{ReadCloser: body, size: store.Unknown, head: true}, err
 				},
 				openWhole: func(ctx context.Context) (objectBody, error) {
@@ -217,8 +217,8 @@ func (x *Index) fetchSources(allowed *allowance, address b3.Address, ranked []ra
 				open: func(ctx context.Context) (objectBody, error) {
 					return x.gatewayClient.openHead(ctx, base, address, int64(allowed.limits.Unproven))
 				},
-				part: func(ctx context.Context, tree bool, from, length int64) (io.ReadCloser, error) {
-					return x.gatewayClient.part(allowed.withContext(ctx), base, address, tree, from, length)
+				part: func(ctx context.Context, view oap.View, from, length int64) (io.ReadCloser, error) {
+					return x.gatewayClient.part(allowed.withContext(ctx), base, address, view, from, length)
 				},
 			})
 		}
@@ -267,7 +267,7 @@ func (c *countingReader) Read(p []byte) (int, error) {
 // fetchRoutes lists the routes of fetching.
 func (x *Index) fetchRoutes() []ingress.Route {
 	address := []ingress.Param{{Name: "b3", In: "path", Type: "string", Required: true, Doc: "The address."}}
-	return []ingress.Route{{
+	return []ingress.Route{x.filesRoute(address), {
 		Service: service, Methods: []string{http.MethodGet}, Pattern: "/fetch/{b3}", Handler: x.handleReadFetched, Class: ingress.Transfer,
 		Scope: "object:put", Concurrency: 2 * maxFetches, Deadline: fetchStartTimeout,
 		Docs: ingress.Docs{Summary: "Read an object, and fetch it from providers if it is not here", Params: address, Content: true,

@@ -15,6 +15,7 @@ import (
 	"micronode/internal/flow"
 	"micronode/internal/index/record"
 	"micronode/internal/index/transfer"
+	"micronode/internal/oap"
 	"micronode/internal/store"
 )
 
@@ -29,9 +30,9 @@ const headSize = 1 << 20
 // link is away when somebody pulls a cable, and finds the right one again.
 const transferPatience = 75 * time.Second
 
-// openPart opens some bytes of an object, or of its tree, at one source. They
+// openPart opens some bytes of an object, or of a view of it, at one source. They
 // are not verified. A length of 0 is all.
-type openPart func(ctx context.Context, tree bool, from, length int64) (io.ReadCloser, error)
+type openPart func(ctx context.Context, view oap.View, from, length int64) (io.ReadCloser, error)
 
 // receive stores the object that one source has begun to send: its head whole,
 // and then, if there is more, in parts from all sources.
@@ -134,7 +135,7 @@ func partSources(sources []fetchSource) (list []transfer.Source) {
 			continue
 		}
 		list = append(list, transfer.Source{ID: one.label, Label: one.label, Open: func(ctx context.Context, from, length int64) (io.ReadCloser, error) {
-			return one.part(ctx, false, from, length)
+			return one.part(ctx, oap.Whole, from, length)
 		}})
 	}
 	return list
@@ -146,7 +147,7 @@ func readTree(ctx context.Context, from fetchSource) (b3.Outboard, int64, error)
 	if from.part == nil {
 		return nil, 0, fault.New(opFetch, fault.NotFound, "it serves no parts")
 	}
-	body, err := from.part(ctx, true, 0, 0)
+	body, err := from.part(ctx, oap.Tree, 0, 0)
 	if err != nil {
 		return nil, 0, err
 	}
@@ -164,19 +165,19 @@ func readTree(ctx context.Context, from fetchSource) (b3.Outboard, int64, error)
 }
 
 // part asks a gateway for some bytes.
-func (g *gatewayClient) part(ctx context.Context, base string, address b3.Address, tree bool, from, length int64) (io.ReadCloser, error) {
+func (g *gatewayClient) part(ctx context.Context, base string, address b3.Address, view oap.View, from, length int64) (io.ReadCloser, error) {
 	base, err := originOf(base)
 	if err != nil {
 		return nil, err
 	}
-	if tree {
-		body, _, err := g.get(ctx, base, base+"/o/"+address.String()+"/tree", "")
+	if length == 0 {
+		body, _, err := g.get(ctx, base, base+"/o/"+address.String()+string(view), "")
 		if err != nil {
 			return nil, err
 		}
 		return body, nil
 	}
-	body, _, err := g.get(ctx, base, base+"/o/"+address.String(), "bytes="+strconv.FormatInt(from, 10)+"-"+strconv.FormatInt(from+length-1, 10))
+	body, _, err := g.get(ctx, base, base+"/o/"+address.String()+string(view), "bytes="+strconv.FormatInt(from, 10)+"-"+strconv.FormatInt(from+length-1, 10))
 	if err != nil {
 		return nil, err
 	}

@@ -34,8 +34,8 @@ func (f *fetchOverlay) Open(ctx context.Context, _ b3.Address, from oap.PeerID) 
 
 // OpenPart is that of a peer of an earlier version: it sends all from the
 // offset on, and knows no trees.
-func (f *fetchOverlay) OpenPart(ctx context.Context, _ b3.Address, peer oap.PeerID, tree bool, from, length int64) (io.ReadCloser, error) {
-	if tree {
+func (f *fetchOverlay) OpenPart(ctx context.Context, _ b3.Address, peer oap.PeerID, view oap.View, from, length int64) (io.ReadCloser, error) {
+	if view != oap.Whole {
 		return nil, fault.New("test", fault.Malformed, "no address")
 	}
 	body, err := f.bodies[peer](ctx)

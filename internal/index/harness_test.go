@@ -222,7 +222,7 @@ func (f *fakeOverlay) Open(context.Context, b3.Address, oap.PeerID) (io.ReadClos
 	return nil, fault.New("test", fault.NotFound, "nothing flows here")
 }
 
-func (f *fakeOverlay) OpenPart(context.Context, b3.Address, oap.PeerID, bool, int64, int64) (io.ReadCloser, error) {
+func (f *fakeOverlay) OpenPart(context.Context, b3.Address, oap.PeerID, oap.View, int64, int64) (io.ReadCloser, error) {
 	return nil, fault.New("test", fault.NotFound, "nothing flows here")
 }
 

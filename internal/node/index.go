@@ -221,7 +221,7 @@ type peerSet struct {
 	overlay interface {
 		ConnectedPeers() []overlay.ConnectedPeer
 		Ask(ctx context.Context, peer oap.PeerID, q overlay.Question) (overlay.Found, error)
-		OpenPart(ctx context.Context, address b3.Address, peer oap.PeerID, tree bool, from, length int64) (io.ReadCloser, error)
+		OpenPart(ctx context.Context, address b3.Address, peer oap.PeerID, view oap.View, from, length int64) (io.ReadCloser, error)
 	}
 	open func(ctx context.Context, address b3.Address, from oap.PeerID) (io.ReadCloser, error)
 }
@@ -240,8 +240,8 @@ func (p peerSet) Open(ctx context.Context, address b3.Address, from oap.PeerID) 
 }
 
 // OpenPart starts to fetch a part of an object from a peer.
-func (p peerSet) OpenPart(ctx context.Context, address b3.Address, peer oap.PeerID, tree bool, from, length int64) (io.ReadCloser, error) {
-	return p.overlay.OpenPart(ctx, address, peer, tree, from, length)
+func (p peerSet) OpenPart(ctx context.Context, address b3.Address, peer oap.PeerID, view oap.View, from, length int64) (io.ReadCloser, error) {
+	return p.overlay.OpenPart(ctx, address, peer, view, from, length)
 }
 
 // Ask sends a peer a question.

@@ -36,6 +36,7 @@ func oneOfEach(t testing.TB) []Message {
 				HTTP: []string{"http://192.0.2.1:8080"}, Region: "eu", Age: 90},
 			{ID: "12D3KooWKRyzVWW6ChFjQjK4miCty85Niy49tpPV95XdKu1BcvMA", Overlay: []string{}, HTTP: []string{}},
 		}, Record: []byte("signed")}, &Found{Providers: []Provider{}},
+		&Start{Stream: 9, Obj: b3.Of(nil).String() + string(Files), From: 4096, Length: 65536},
 	}
 }
 
@@ -358,4 +359,18 @@ func TestMessagesRoundTrip(t *testing.T) {
 			}
 		}
 	})
+}
+
+func TestTheViewsOfAnObject(t *testing.T) {
+	address := b3.Of(nil).String()
+	for obj, want := range map[string]View{address: Whole, address + "/tree": Tree, address + "/files": Files} {
+		if got, view := CutView(obj); got != address || view != want {
+			t.Errorf("%s: %q %q", obj, got, view)
+		}
+	}
+	for _, obj := range []string{"", "/files/tree", address + "/twigs", address + "/tree/files", address + "/files/"} {
+		if got, _ := CutView(obj); got == address {
+			t.Errorf("%s: %q", obj, got)
+		}
+	}
 }

@@ -251,15 +251,16 @@ func (o *Overlay) Open(ctx context.Context, address b3.Address, from *oap.PeerID
 	return download, nil
 }
 
-// OpenPart begins to fetch some bytes of an object, or of its tree, from a peer,
+// OpenPart begins to fetch some bytes of an object, or of a view of it, from a
+// peer,
 // from an offset on; a length of 0 is all of them. They are not verified. The
 // context is that of the whole part, which the caller must close.
-func (o *Overlay) OpenPart(ctx context.Context, address b3.Address, peer oap.PeerID, tree bool, from, length int64) (io.ReadCloser, error) {
+func (o *Overlay) OpenPart(ctx context.Context, address b3.Address, peer oap.PeerID, view oap.View, from, length int64) (io.ReadCloser, error) {
 	best := o.nearest(&peer, nil)
 	if best == nil {
 		return nil, fault.New("overlay.fetch", fault.NoRoute, "there is no connection to the peer %s", peer)
 	}
-	part, err := o.streams.FetchSection(ctx, best, address, tree, from, length)
+	part, err := o.streams.FetchSection(ctx, best, address, view, from, length)
 	if err != nil {
 		return nil, err // not an interface that holds nil
 	}

@@ -7,6 +7,7 @@ import (
 	"crypto/rand"
 	"errors"
 	"fmt"
+	"io"
 	"log/slog"
 	"strings"
 	"testing"
@@ -15,9 +16,11 @@ import (
 	"go.uber.org/goleak"
 
 	"micronode/b3"
+	"micronode/client"
 	"micronode/fault"
 	"micronode/internal/flow"
 	"micronode/internal/ingress"
+	"micronode/internal/oap"
 	"micronode/internal/observe"
 	"micronode/internal/overlay/gossip"
 	"micronode/internal/overlay/session"
@@ -274,6 +277,87 @@ func TestAFetchGoesOnOverTheNextSession(t *testing.T) {
 	testkit.Must(t, err)
 	if info, created, err := b.Fetch(shortContext(t), put.Address, nil); err != nil || !created || info.Size != put.Size {
 		t.Errorf("%+v, %t, %v", info, created, err)
+	}
+}
+
+// The files of a folder come one after the other, whole and in parts, up to the
+// first that the peer does not have. What is no folder, and a view that the peer
+// does not know, are refused without the end of the session.
+func TestTheFilesOfAFolderComeOverTheOverlay(t *testing.T) {
+	a, b := startNode(t, func(*Spec) {}), startNode(t, func(*Spec) {})
+	connectNodes(t, a, b)
+	var m client.Manifest
+	whole := ""
+	for i := range 40 {
+		text := strings.Repeat(fmt.Sprintf("file %02d\n", i%30), 500) // some are there twice
+		whole += text
+		m.Entries = append(m.Entries, client.Entry{Path: fmt.Sprintf("%02d", i), B3: b3.Of([]byte(text)), Size: int64(len(text)), Type: "text/plain"})
+		_, _, err := a.store.Put(t.Context(), strings.NewReader(text), store.PutOptions{Size: store.Unknown})
+		testkit.Must(t, err)
+	}
+	put := func() b3.Address {
+		raw, err := m.Encode()
+		testkit.Must(t, err)
+		info, _, err := a.store.Put(t.Context(), bytes.NewReader(raw), store.PutOptions{Size: store.Unknown})
+		testkit.Must(t, err)
+		return info.Address
+	}
+	folder := put()
+	m.Entries = append(m.Entries, client.Entry{Path: "99", B3: b3.Of([]byte("absent")), Size: 6, Type: "text/plain"})
+	broken := put()
+	for name, c := range map[string]struct {
+		address      b3.Address
+		view         oap.View
+		from, length int64
+		want         string
+		kind         fault.Kind // of the error, if nothing is wanted
+	}{
+		"all of them":          {folder, oap.Files, 0, int64(len(whole)), whole, 0},
+		"a part":               {folder, oap.Files, 5_000, 100_000, whole[5_000:105_000], 0},
+		"one that is missing":  {broken, oap.Files, int64(len(whole)), 6, "", fault.NotFound},
+		"no folder":            {m.Entries[0].B3, oap.Files, 0, 10, "", fault.Malformed},
+		"a folder that is not": {b3.Of([]byte("absent")), oap.Files, 0, 10, "", fault.NotFound},
+		"an unknown view":      {folder, "/twigs", 0, 10, "", fault.Malformed},
+	} {
+		var got []byte
+		body, err := b.OpenPart(t.Context(), c.address, a.ID(), c.view, c.from, c.length)
+		if err == nil {
+			got, err = io.ReadAll(body)
+			testkit.Must(t, body.Close())
+		}
+		if string(got) != c.want || (err != nil) != (c.want == "") || err != nil && fault.KindOf(err) != c.kind {
+			t.Errorf("%s: %d bytes, %v", name, len(got), err)
+		}
+	}
+}
+
+// So many peers may ask for the files of a folder at a time; the next one waits,
+// and gives up with its stream. A source that is closed twice leaves once.
+func TestManifestsAreBounded(t *testing.T) {
+	a := startNode(t, func(*Spec) {})
+	raw, err := client.Manifest{}.Encode()
+	testkit.Must(t, err)
+	folder, _, err := a.store.Put(t.Context(), bytes.NewReader(raw), store.PutOptions{Size: store.Unknown})
+	testkit.Must(t, err)
+	var open []io.Closer
+	for range maxFolders {
+		files, err := a.openFiles(t.Context(), folder.Address)
+		testkit.Must(t, err)
+		open = append(open, files)
+	}
+	over, cancel := context.WithCancel(t.Context())
+	cancel()
+	if _, err := a.openFiles(over, folder.Address); err == nil {
+		t.Error("one more manifest is held")
+	}
+	testkit.Must(t, errors.Join(open[0].Close(), open[0].Close()))
+	files, err := a.openFiles(t.Context(), folder.Address)
+	testkit.Must(t, err)
+	if _, err := a.openFiles(over, folder.Address); err == nil {
+		t.Error("one that was closed twice makes room for two")
+	}
+	for _, one := range append(open, files) {
+		testkit.Must(t, one.Close())
 	}
 }
 

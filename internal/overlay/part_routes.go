@@ -119,7 +119,7 @@ func (o *Overlay) handleObject(w http.ResponseWriter, r *http.Request) error {
 		if wrong != nil || wrongToo != nil || offset < 0 || length < 0 {
 			return fault.New("overlay.open", fault.Malformed, "offset and length are not numbers")
 		}
-		download, err = o.OpenPart(r.Context(), address, peer, query.Get("tree") == "true", offset, length)
+		download, err = o.OpenPart(r.Context(), address, peer, oap.View(query.Get("view")), offset, length)
 	} else {
 		download, err = o.Open(r.Context(), address, &peer)
 	}

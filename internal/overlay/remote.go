@@ -87,9 +87,9 @@ func (r *Remote) Publish(ctx context.Context, topic string, data []byte) (int, e
 	return done.Peers, fault.Wrap("overlay.publish", err)
 }
 
-// OpenPart is Open for some bytes of an object, or of its tree.
-func (r *Remote) OpenPart(ctx context.Context, address b3.Address, peer oap.PeerID, tree bool, from, length int64) (io.ReadCloser, error) {
-	query := url.Values{"from": {peer.String()}, "offset": {strconv.FormatInt(from, 10)}, "length": {strconv.FormatInt(length, 10)}, "tree": {strconv.FormatBool(tree)}}
+// OpenPart is Open for some bytes of an object, or of a view of it.
+func (r *Remote) OpenPart(ctx context.Context, address b3.Address, peer oap.PeerID, view oap.View, from, length int64) (io.ReadCloser, error) {
+	query := url.Values{"from": {peer.String()}, "offset": {strconv.FormatInt(from, 10)}, "length": {strconv.FormatInt(length, 10)}, "view": {string(view)}}
 	body, err := r.client.Open(ctx, objectPath+address.String()+"?"+query.Encode())
 	if err != nil {
 		return nil, fault.Wrap("overlay.open", err) // not an interface that holds nil

@@ -32,6 +32,13 @@ const (
 	maxTreesWaiting = 64
 )
 
+// How many manifests are in memory at a time because peers ask for the files of
+// their folders, and how many peers may wait. A manifest has at most 16 MiB.
+const (
+	maxFolders        = 8
+	maxFoldersWaiting = 64
+)
+
 // Spec is what an overlay is made of.
 type Spec struct {
 	Config Config
@@ -72,6 +79,7 @@ type Overlay struct {
 	engine      *gossip.Engine
 	streams     *stream.Streams
 	trees       *flow.Permits // trees of objects that are being sent
+	folders     *flow.Permits // manifests whose files are being sent
 	queries     *ask.Queries
 	contacts    *contactBook
 	invitations *invitationTable
@@ -145,8 +153,9 @@ func (o *Overlay) makeComponents(inv *flow.Inventory, to *supervise.Supervisor, 
 		Peers: o.peers, Counters: o.metrics.gossip(),
 	})
 	o.trees = flow.NewPermits(inv, flow.PermitsSpec{Service: service, Name: "trees", Cap: maxTrees, Waiting: maxTreesWaiting, From: "peers", To: "store"})
+	o.folders = flow.NewPermits(inv, flow.PermitsSpec{Service: service, Name: "folders", Cap: maxFolders, Waiting: maxFoldersWaiting, From: "peers", To: "store"})
 	o.streams = stream.New(inv, stream.Spec{
-		Open: o.openObject, OpenTree: o.openTree, PerPeer: o.config.Peer.Streams, Patience: o.config.Progress, Senders: givers, Counters: o.metrics.streams(),
+		Open: o.openObject, OpenTree: o.openTree, OpenFiles: o.openFiles, PerPeer: o.config.Peer.Streams, Patience: o.config.Progress, Senders: givers, Counters: o.metrics.streams(),
 	})
 	o.queries = ask.New(inv, ask.Spec{Answer: o.spec.Answer, Answerers: answerers, Counters: o.metrics.asks()})
 	o.sessions, err = session.New(inv, session.Spec{
@@ -425,6 +434,31 @@ type treeSource struct {
 func (t *treeSource) Close() error {
 	t.release()
 	return t.Tree.Close()
+}
+
+// openFiles opens the files of a folder for a peer that asks for them. The
+// manifest is in memory until the peer has them.
+func (o *Overlay) openFiles(ctx context.Context, address b3.Address) (stream.Source, error) {
+	if err := o.folders.Acquire(ctx); err != nil {
+		return nil, err
+	}
+	files, err := store.OpenFiles(ctx, o.spec.Store, address)
+	if err != nil {
+		o.folders.Release()
+		return nil, err
+	}
+	return &filesSource{Files: files, release: sync.OnceFunc(o.folders.Release)}, nil
+}
+
+// filesSource is the files of a folder that are sent to a peer, and their permit.
+type filesSource struct {
+	*store.Files
+	release func()
+}
+
+func (f *filesSource) Close() error {
+	f.release()
+	return f.Files.Close()
 }
 
 // Close closes what a drain left open.

@@ -61,10 +61,21 @@ func (f *Files) Size() int64 {
 	return f.ends[len(f.ends)-1]
 }
 
-// find returns the file that has the byte at an offset, and where it begins.
-func (f *Files) find(off int64) (i int, begin int64) {
-	i, _ = slices.BinarySearchFunc(f.ends, off, func(end, off int64) int { return cmp.Or(cmp.Compare(end, off), -1) })
-	return i, f.ends[i] - f.entries[i].Size
+// Len returns how many files there are.
+func (f *Files) Len() int { return len(f.entries) }
+
+// Entry returns what the manifest says of a file.
+func (f *Files) Entry(i int) client.Entry { return f.entries[i] }
+
+// Begin and End return where a file begins, and where it ends.
+func (f *Files) Begin(i int) int64 { return f.ends[i] - f.entries[i].Size }
+func (f *Files) End(i int) int64   { return f.ends[i] }
+
+// Find returns the file that has the byte at an offset, which must be less than
+// Size.
+func (f *Files) Find(off int64) int {
+	i, _ := slices.BinarySearchFunc(f.ends, off, func(end, off int64) int { return cmp.Or(cmp.Compare(end, off), -1) })
+	return i
 }
 
 // openFile opens one of the files. A manifest may say of it what is not so.
@@ -86,12 +97,12 @@ func (f *Files) ReadAt(p []byte, off int64) (n int, err error) {
 		if off+int64(n) >= f.Size() {
 			return n, io.EOF
 		}
-		i, begin := f.find(off + int64(n))
+		i := f.Find(off + int64(n))
 		handle, err := f.openFile(i)
 		if err != nil {
 			return n, err
 		}
-		from := off + int64(n) - begin
+		from := off + int64(n) - f.Begin(i)
 		part := p[n:min(int64(len(p)), int64(n)+f.entries[i].Size-from)]
 		got, err := handle.ReadAt(part, from)
 		_ = handle.Close() // it was only read
@@ -105,12 +116,12 @@ func (f *Files) ReadAt(p []byte, off int64) (n int, err error) {
 // WriteRange writes a part of the files.
 func (f *Files) WriteRange(w io.Writer, off, n int64) error {
 	for end := off + n; off < end; {
-		i, begin := f.find(off)
+		i := f.Find(off)
 		handle, err := f.openFile(i)
 		if err != nil {
 			return err
 		}
-		written, err := handle.WriteRange(w, off-begin, min(end, f.ends[i])-off)
+		written, err := handle.WriteRange(w, off-f.Begin(i), min(end, f.ends[i])-off)
 		_ = handle.Close() // it was only read
 		if off += written; err != nil {
 			return err

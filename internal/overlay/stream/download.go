@@ -158,7 +158,7 @@ func (d *Download) openStream() error {
 		if err := d.backOff(peer.Peer()); err != nil {
 			return err
 		}
-		k, err := d.streams.openReceiver(peer, d.address, false, d.hasher.N(), 0)
+		k, err := d.streams.openReceiver(peer, d.address, oap.Whole, d.hasher.N(), 0)
 		if err == nil {
 			d.receiver = k
 			return nil
@@ -168,13 +168,12 @@ func (d *Download) openStream() error {
 }
 
 // openReceiver opens a stream at a peer.
-func (s *Streams) openReceiver(peer Peer, address b3.Address, tree bool, from, length int64) (*receiver, error) {
-
+func (s *Streams) openReceiver(peer Peer, address b3.Address, view oap.View, from, length int64) (*receiver, error) {
 	t := s.tableOf(peer)
 	if t == nil {
 		return nil, errSessionLost
 	}
-	k := newReceiver(t, address, tree)
+	k := newReceiver(t, address, view)
 	if err := t.request(k, from, length); err != nil {
 		k.arrivals.Retire()
 		return nil, err

@@ -799,7 +799,7 @@ func TestStartThatIsDropped(t *testing.T) {
 func TestChunkThatCrossesTheReader(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newTestNode(t, 1)
-		k := newReceiver(newStreamTable(s.Streams, newScriptedPeer(s, true)), b3.Of(nil), false)
+		k := newReceiver(newStreamTable(s.Streams, newScriptedPeer(s, true)), b3.Of(nil), oap.Whole)
 		k.close("Canceled")
 		k.deliver([]byte("x"))
 		if k.arrivals.Len() != 0 {

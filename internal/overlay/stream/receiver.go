@@ -29,7 +29,7 @@ type receiver struct {
 	// set at construction
 	table    *streamTable
 	address  b3.Address
-	tree     bool   // it is the tree of the object
+	view     oap.View
 	number   uint64 // set when it is entered into the table
 	arrivals *flow.Queue[arrival]
 
@@ -52,23 +52,15 @@ type arrival struct {
 	err   error // of an end: nil after ok
 }
 
-func newReceiver(t *streamTable, address b3.Address, tree bool) *receiver {
-	return &receiver{table: t, address: address, tree: tree, lastAck: time.Now(), arrivals: flow.NewQueue[arrival](t.streams.inv, flow.QueueSpec{
+func newReceiver(t *streamTable, address b3.Address, view oap.View) *receiver {
+	return &receiver{table: t, address: address, view: view, lastAck: time.Now(), arrivals: flow.NewQueue[arrival](t.streams.inv, flow.QueueSpec{
 		Service: service, Name: "arrivals", Cap: oap.Window + 1, // and the end
 		From: "reader", To: "download", Each: "stream",
 	})}
 }
 
-// treeSuffix follows an address in a start for the tree of the object.
-const treeSuffix = "/tree"
-
 // object is what the start of the stream asks for.
-func (r *receiver) object() string {
-	if r.tree {
-		return r.address.String() + treeSuffix
-	}
-	return r.address.String()
-}
+func (r *receiver) object() string { return r.address.String() + string(r.view) }
 
 func (r *receiver) corr() uint64 { return corrBit | r.number }
 

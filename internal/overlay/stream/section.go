@@ -6,9 +6,10 @@ import (
 
 	"micronode/b3"
 	"micronode/fault"
+	"micronode/internal/oap"
 )
 
-// Section is a part of an object, or of its tree, that one peer sends. Nothing of
+// Section is a part of an object, or of a view of it, that one peer sends. Nothing of
 // it is verified, and it is not resumed elsewhere: that is for a caller that
 // asks several peers for parts and has the tree. It belongs to one task.
 type Section struct {
@@ -24,17 +25,17 @@ type Section struct {
 	err     error  // why nothing more comes; io.EOF at the end
 }
 
-// FetchSection asks a peer for some bytes of an object, or of its tree, from an
+// FetchSection asks a peer for some bytes of an object, or of a view of it, from an
 // offset on; a length of 0 is all of them. It returns when the first bytes are
 // here, or the end. A peer of an earlier version sends more than was asked for,
-// which is dropped, and refuses a tree as Malformed.
+// which is dropped, and refuses a view that it does not know as Malformed.
 //
 // The caller must Close the Section.
-func (s *Streams) FetchSection(ctx context.Context, peer Peer, address b3.Address, tree bool, from, length int64) (*Section, error) {
+func (s *Streams) FetchSection(ctx context.Context, peer Peer, address b3.Address, view oap.View, from, length int64) (*Section, error) {
 	if s.draining.Load() {
 		return nil, fault.New(opFetch, fault.NotReady, "this node is draining")
 	}
-	k, err := s.openReceiver(peer, address, tree, from, length)
+	k, err := s.openReceiver(peer, address, view, from, length)
 	if err != nil {
 		return nil, err
 	}

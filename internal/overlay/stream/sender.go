@@ -38,7 +38,7 @@ type sender struct {
 	cancel   context.CancelCauseFunc
 	countOut func()     // counts the stream out, once
 	address  b3.Address // set before the task begins
-	tree     bool       // the peer wants its tree; set before the task begins
+	view     oap.View   // set before the task begins
 
 	// set by the task before the first chunk is sent
 	credit       *flow.Permits // one for each chunk under way, released by acks
@@ -113,8 +113,11 @@ func (s *sender) sendObject(ctx context.Context) error {
 func (s *sender) openObject(ctx context.Context) (source Source, err error) {
 	err = s.withTimeout(ctx, func() (err error) {
 		open := s.table.streams.spec.Open
-		if s.tree {
+		switch s.view {
+		case oap.Tree:
 			open = s.table.streams.spec.OpenTree
+		case oap.Files:
+			open = s.table.streams.spec.OpenFiles
 		}
 		source, err = open(ctx, s.address)
 		return err

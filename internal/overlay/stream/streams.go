@@ -46,6 +46,10 @@ type Spec struct {
 	// package b3 describes it.
 	OpenTree func(ctx context.Context, address b3.Address) (Source, error)
 
+	// OpenFiles opens the files of a manifest in the same way: one after the
+	// other, in its order.
+	OpenFiles func(ctx context.Context, address b3.Address) (Source, error)
+
 	PerPeer  int           // how many streams a peer may have open, and this node at a peer; 0 is 16
 	Patience time.Duration // how long the other side may make no progress; 0 is 5 s
 	Senders  *supervise.Group

@@ -1,7 +1,6 @@
 package stream
 
 import (
-	"strings"
 	"sync"
 	"time"
 
@@ -64,9 +63,9 @@ func (t *streamTable) handleStart(m *oap.Start, corr uint64) error {
 // admit enters a stream that a peer requests. A refusal is sent to the peer; an
 // error says that it broke a rule.
 func (t *streamTable) admit(g *sender, object string) (refusal, err error) {
-	text, tree := strings.CutSuffix(object, treeSuffix)
+	text, view := oap.CutView(object)
 	address, malformed := b3.Parse(text)
-	g.address, g.tree = address, tree
+	g.address, g.view = address, view
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	most := t.streams.spec.PerPeer

@@ -1,0 +1,24 @@
+package oap
+
+import "strings"
+
+// View is what of an object is asked for: the object itself, or what is made of
+// it. In a start it follows the address.
+type View string
+
+const (
+	Whole View = ""       // the object
+	Tree  View = "/tree"  // its outboard, as package b3 describes it
+	Files View = "/files" // if it is a manifest: its files, one after the other
+)
+
+// CutView splits what a start asks for into the address and the view. What is no
+// view stays with the address, which is none then.
+func CutView(obj string) (address string, view View) {
+	for _, one := range []View{Tree, Files} {
+		if address, found := strings.CutSuffix(obj, string(one)); found {
+			return address, one
+		}
+	}
+	return obj, Whole
+}

@@ -31,6 +31,16 @@ type FolderOptions struct {
 	// should be quick.
 	Progress func(done, total int64)
 
+	// Skipped is called by PutFolder with the path of each link and device that
+	// is no part of the folder, and with what it is, before anything is sent.
+	// If it is nil, they are refused.
+	Skipped func(path, kind string)
+
+	// FollowLinks makes PutFolder store a file that a link inside of the folder
+	// leads to, as if it were there. A link to a folder, or out of the folder,
+	// is a link as before.
+	FollowLinks bool
+
 	// Missing is called by GetFolder for an object that the node does not
 	// have, before it requests it once more. If it is nil, that is
 	// FetchAnywhere, and Fetch is set: files are then fetched from as many
@@ -59,21 +69,22 @@ const putFolderOp = "client.putfolder"
 // manifest that can be found are there too.
 //
 // A folder is its files: empty folders are dropped, and times and owners are
-// not kept, only whether a file is a program. Links and devices are refused by
-// name, because they have a meaning on this machine only; so are names that
-// other machines could not write.
+// not kept, only whether a file is a program. Links and devices have a
+// meaning on this machine only: they are skipped with a call of Skipped, or
+// refused by name without it. Names that other machines could not write are
+// always refused.
 func (c *Client) PutFolder(ctx context.Context, folder string, o FolderOptions) (Folder, error) {
 	root, err := openSource(folder)
 	if err != nil {
 		return Folder{}, readFileError(folder, err)
 	}
 	defer root.Close()
-	entries, err := listFiles(root.FS(), folder)
+	entries, err := listFiles(root.FS(), folder, o)
 	if err != nil {
 		return Folder{}, err
 	}
 	whole := Folder{Manifest: Manifest{Entries: entries}}
-	p := &folderPutter{client: c, root: root, folder: folder, entries: entries, parallel: o.Parallel, progress: newTally(o.Progress, whole.Manifest.Size())}
+	p := &folderPutter{client: c, root: root, folder: folder, entries: entries, follow: o.FollowLinks, parallel: o.Parallel, progress: newTally(o.Progress, whole.Manifest.Size())}
 	if len(entries) < manyFiles {
 		err = p.putEach(ctx)
 	} else {
@@ -104,8 +115,8 @@ func openSource(folder string) (*os.Root, error) {
 
 // listFiles finds the files of a folder, in the order of their paths' bytes.
 // It does not read them yet: files that cannot be part of a manifest are
-// refused before the first byte is sent.
-func listFiles(source fs.FS, folder string) ([]Entry, error) {
+// skipped or refused before the first byte is sent.
+func listFiles(source fs.FS, folder string, o FolderOptions) ([]Entry, error) {
 	var entries []Entry
 	err := fs.WalkDir(source, ".", func(path string, found fs.DirEntry, err error) error {
 		where := filepath.Join(folder, filepath.FromSlash(path))
@@ -114,14 +125,24 @@ func listFiles(source fs.FS, folder string) ([]Entry, error) {
 			return readFileError(where, err)
 		case found.IsDir():
 			return nil
-		case !found.Type().IsRegular():
-			return notRegularError(where, found.Type())
-		case len(entries) == MaxEntries:
-			return tooManyEntries()
 		}
 		info, err := found.Info()
 		if err != nil {
 			return readFileError(where, err)
+		}
+		if o.FollowLinks && found.Type()&fs.ModeSymlink != 0 {
+			if target, err := fs.Stat(source, path); err == nil && target.Mode().IsRegular() {
+				info = target
+			}
+		}
+		switch {
+		case !info.Mode().IsRegular() && o.Skipped != nil:
+			o.Skipped(where, fileKind(info.Mode()))
+			return nil
+		case !info.Mode().IsRegular():
+			return notRegularError(where, info.Mode())
+		case len(entries) == MaxEntries:
+			return tooManyEntries()
 		}
 		entries = append(entries, Entry{Path: path, Size: info.Size(), Exec: executable(info)})
 		return CheckPath(path)
@@ -180,8 +201,9 @@ func withoutPath(err error) error {
 
 // localFile is a file that is being put.
 type localFile struct {
-	root  *os.Root
-	label string // as errors name it
+	root   *os.Root
+	label  string // as errors name it
+	follow bool   // it may be a link, to a file in the folder
 }
 
 // put reads a file twice: once for its address, and again if the node does not
@@ -231,9 +253,14 @@ func (f localFile) send(ctx context.Context, c *Client, entry Entry, sum *progre
 }
 
 // open opens the file that the walk has seen, and rejects anything that has
-// replaced it since. Opening a pipe would block, hence O_NONBLOCK.
+// replaced it since. Opening a pipe would block, hence O_NONBLOCK. No link leads
+// out of the root.
 func (f localFile) open(path string) (*os.File, error) {
-	named, err := f.root.Lstat(path)
+	look := f.root.Lstat
+	if f.follow {
+		look = f.root.Stat
+	}
+	named, err := look(path)
 	if err != nil {
 		return nil, err
 	}

@@ -35,6 +35,7 @@ type folderPutter struct {
 	root     *os.Root
 	folder   string // as errors name it
 	entries  []Entry
+	follow   bool // links to files in the folder
 	parallel int
 	progress *progressSum
 
@@ -42,7 +43,7 @@ type folderPutter struct {
 }
 
 func (p *folderPutter) file(i int) localFile {
-	return localFile{root: p.root, label: filepath.Join(p.folder, filepath.FromSlash(p.entries[i].Path))}
+	return localFile{root: p.root, follow: p.follow, label: filepath.Join(p.folder, filepath.FromSlash(p.entries[i].Path))}
 }
 
 // putEach asks for each file, and sends it if it is missing.

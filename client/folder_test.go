@@ -177,19 +177,70 @@ func TestWhatIsNotPut(t *testing.T) {
 	}
 }
 
+// With Skipped, links and devices are no part of the folder, and are named. With
+// FollowLinks, a link to a file in the folder is that file, and nothing else is.
+func TestLinksAreSkippedOrFollowed(t *testing.T) {
+	outside := filepath.Join(t.TempDir(), "secret")
+	folder := newTree(t, map[string]string{"a/file": "one"})
+	for _, err := range []error{
+		os.WriteFile(outside, []byte("secret"), 0o600),
+		os.Symlink("a/file", filepath.Join(folder, "inside")),
+		os.Symlink("../inside", filepath.Join(folder, "a/chain")),
+		os.Symlink(outside, filepath.Join(folder, "outside")),
+		os.Symlink("a", filepath.Join(folder, "folder")),
+		os.Symlink("loop", filepath.Join(folder, "loop")),
+		os.Symlink("nowhere", filepath.Join(folder, "broken")),
+		syscall.Mkfifo(filepath.Join(folder, "pipe"), 0o600),
+	} {
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	for follow, want := range map[bool][2]string{
+		false: {"a/file", "a/chain broken folder inside loop outside pipe"},
+		true:  {"a/chain a/file inside", "broken folder loop outside pipe"},
+	} {
+		var put, skipped []string
+		node := NewFakeNode()
+		whole, err := serve(t, node).PutFolder(t.Context(), folder, FolderOptions{FollowLinks: follow, Skipped: func(path, kind string) {
+			inside, _ := filepath.Rel(folder, path)
+			skipped = append(skipped, inside)
+			if want := map[bool]string{true: "a device, a pipe or a socket", false: "a link"}[inside == "pipe"]; kind != want {
+				t.Errorf("%s is %s", path, kind)
+			}
+		}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, one := range whole.Manifest.Entries {
+			put = append(put, one.Path)
+			if one.B3 != b3.Of([]byte("one")) || one.Size != 3 {
+				t.Errorf("%+v", one)
+			}
+		}
+		slices.Sort(skipped)
+		if got := [2]string{strings.Join(put, " "), strings.Join(skipped, " ")}; got != want {
+			t.Errorf("follow %t: %q", follow, got)
+		}
+		if _, there := node.object(b3.Of([]byte("secret"))); there {
+			t.Error("a link led out of the folder")
+		}
+	}
+}
+
 // A listing stops at the bounds of a manifest, and the error names the file.
 func TestListingFiles(t *testing.T) {
 	large := fstest.MapFS{}
 	for i := range MaxEntries + 1 {
 		large[fmt.Sprint(i)] = &fstest.MapFile{}
 	}
-	_, err := listFiles(large, "site")
+	_, err := listFiles(large, "site", FolderOptions{})
 	testkit.WantKind(t, err, fault.Malformed, "too many")
-	_, err = listFiles(vanishingFS{fstest.MapFS{"a": {}}}, "site")
+	_, err = listFiles(vanishingFS{fstest.MapFS{"a": {}}}, "site", FolderOptions{})
 	if testkit.WantKind(t, err, fault.NotFound, "gone"); !strings.Contains(fmt.Sprint(err), filepath.Join("site", "a")) {
 		t.Errorf("%v", err)
 	}
-	_, err = listFiles(os.DirFS(filepath.Join(t.TempDir(), "none")), "site")
+	_, err = listFiles(os.DirFS(filepath.Join(t.TempDir(), "none")), "site", FolderOptions{})
 	testkit.WantKind(t, err, fault.NotFound, "no folder")
 }
 

@@ -6,6 +6,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -118,16 +119,61 @@ func (c *console) paint(colour terminal.Colour, text string) string {
 // bar.
 const minProgressBytes = 1 << 20
 
-// progressBar shows the progress of a transfer on a terminal, and nothing
-// elsewhere. set is safe for concurrent use.
+// progressBar shows the progress of a transfer on a terminal, writes it as JSON
+// with --json, and shows nothing elsewhere. set is safe for concurrent use.
 type progressBar struct {
 	bar     *progressbar.ProgressBar // set at construction; nil without a terminal
+	lines   *progressLines           // set at construction; nil without --json
 	cleared bool                     // owned by the command
+}
+
+// progressInterval is how often a line of progress is written.
+const progressInterval = time.Second
+
+// progressLine is the progress of a transfer with --json, on standard error: a
+// line a second, from the first second on.
+type progressLine struct {
+	Progress string `json:"progress"` // the file or folder
+	Done     int64  `json:"done"`     // bytes
+	Total    int64  `json:"total"`    // bytes; -1 if it is not known
+	Rate     int64  `json:"bytes_per_s"`
+	Left     int64  `json:"left_s"` // at the rate so far; -1 if it is not known
+}
+
+// progressLines writes progressLine.
+type progressLines struct {
+	// set at construction
+	out   io.Writer
+	name  string
+	total int64
+	begun time.Time
+
+	mu   sync.Mutex
+	next time.Time // when the next line is due
+}
+
+func (p *progressLines) set(done int64) {
+	now := time.Now()
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if now.Before(p.next) {
+		return
+	}
+	p.next = now.Add(progressInterval)
+	line := progressLine{Progress: p.name, Done: done, Total: p.total, Rate: int64(float64(done) / now.Sub(p.begun).Seconds()), Left: -1}
+	if p.total >= done && line.Rate > 0 {
+		line.Left = (p.total - done) / line.Rate
+	}
+	_ = json.NewEncoder(p.out).Encode(line) // that it cannot be written does not fail the transfer
 }
 
 // newProgressBar makes a progress bar for a transfer of a size, -1 if unknown.
 func (c *console) newProgressBar(name string, size int64) *progressBar {
-	if !c.errTerminal || c.json || size >= 0 && size < minProgressBytes {
+	if c.json {
+		now := time.Now()
+		return &progressBar{lines: &progressLines{out: c.safeErr(), name: name, total: size, begun: now, next: now.Add(progressInterval)}}
+	}
+	if !c.errTerminal || size >= 0 && size < minProgressBytes {
 		return &progressBar{}
 	}
 	if name == "-" {
@@ -151,6 +197,9 @@ func (c *console) newProgressBar(name string, size int64) *progressBar {
 func (p *progressBar) set(done, _ int64) {
 	if p.bar != nil {
 		_ = p.bar.Set64(done) // a terminal that cannot be written to does not fail the transfer
+	}
+	if p.lines != nil {
+		p.lines.set(done)
 	}
 }
 

@@ -52,18 +52,22 @@ func (f *folderProgress) clear() {
 // result is that of the manifest.
 func (p *putCommand) putFolder(ctx context.Context, c *console, node *client.Client, name string) (storedFile, error) {
 	bar := &folderProgress{console: c, name: name}
-	result, err := node.PutFolder(ctx, name, client.FolderOptions{Progress: bar.set})
+	skipped := 0
+	result, err := node.PutFolder(ctx, name, client.FolderOptions{Progress: bar.set, FollowLinks: p.Follow, Skipped: func(path, kind string) {
+		skipped++
+		c.notice("skipped %s: it is %s", path, kind)
+	}})
 	bar.clear()
 	if err != nil {
 		return storedFile{}, err
 	}
 	if p.quiet {
-		return storedFile{File: name, Address: result.Address, Size: result.Size}, nil
+		return storedFile{File: name, Address: result.Address, Size: result.Size, Skipped: skipped}, nil
 	}
 	for _, one := range result.Manifest.Entries {
 		c.printStored(storedFile{File: filepath.Join(name, filepath.FromSlash(one.Path)), Address: one.B3, Size: one.Size})
 	}
-	return storedFile{File: name, Address: result.Address, Size: result.Size}, nil
+	return storedFile{File: name, Address: result.Address, Size: result.Size, Skipped: skipped}, nil
 }
 
 // fetchedFolder is the output for a folder that was fetched.

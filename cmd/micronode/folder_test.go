@@ -11,6 +11,8 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"micronode/b3"
 	"micronode/client"
@@ -215,16 +217,17 @@ func TestPuttingAFolder(t *testing.T) {
 		}
 		printed = append(printed, one)
 	}
-	if len(printed) != 3 || printed[0].Size != 3 || printed[2] != (storedFile{folder, mustParse(t, manifest), int64(len(node.objects[manifest])), ""}) {
+	if len(printed) != 3 || printed[0].Size != 3 || printed[2] != (storedFile{folder, mustParse(t, manifest), int64(len(node.objects[manifest])), "", 0}) {
 		t.Errorf("%+v", printed)
 	}
 
-	// A file that cannot be stored, and a link: the name stays as it was.
+	// A file that cannot be stored: the name stays as it was, and a link is
+	// skipped with a line.
 	bad := writeFiles(t, map[string]string{"a": "fine", "b": "poison"})
 	s := newTestConsole(t)
 	s.expect(t, t.Context(), fault.StoreFull.Exit(), []string{"put", bad, "--name", "docs"}, filepath.Join(bad, "b")+": no room")
 	testkit.Must(t, os.Symlink("a", filepath.Join(bad, "link")))
-	s.expect(t, t.Context(), fault.Malformed.Exit(), []string{"put", bad, "--name", "docs"}, "link is a link")
+	s.expect(t, t.Context(), fault.StoreFull.Exit(), []string{"put", bad, "--name", "docs"}, "skipped "+filepath.Join(bad, "link")+": it is a link")
 	if node.names["docs"] != manifest || s.stdout.Len() > 0 {
 		t.Errorf("docs is %s; it printed %q", node.names["docs"], &s.stdout)
 	}
@@ -369,4 +372,24 @@ func TestTheMeterOfAFolder(t *testing.T) {
 	if s.expect(t, t.Context(), 0, []string{"put", writeFiles(t, map[string]string{"a": "x"})}); s.stderr.Len() > 0 {
 		t.Errorf("%q", &s.stderr)
 	}
+}
+
+// With --json, progress is a line a second on standard error, from the first
+// second on, with the rate and the time that is left.
+func TestProgressInJSON(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newTestConsole(t)
+		s.json = true
+		bar := s.newProgressBar("map.pmtiles", 1_000)
+		for done := int64(0); done <= 1_000; done += 100 {
+			bar.set(done, 1_000)
+			time.Sleep(time.Second / 4)
+		}
+		bar.clear()
+		want := `{"progress":"map.pmtiles","done":400,"total":1000,"bytes_per_s":400,"left_s":1}` + "\n" +
+			`{"progress":"map.pmtiles","done":800,"total":1000,"bytes_per_s":400,"left_s":0}` + "\n"
+		if got := s.stderr.String(); got != want || s.stdout.Len() > 0 {
+			t.Errorf("%s and %s", got, &s.stdout)
+		}
+	})
 }

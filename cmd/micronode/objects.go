@@ -19,9 +19,10 @@ import (
 )
 
 type putCommand struct {
-	Files []string `arg:"" name:"file" complete:"file" help:"Files and folders to store. A single - is standard input."`
-	Name  string   `placeholder:"NAME" help:"Set this name of the node to the stored object or folder."`
-	quiet bool     // no line for each file of a folder
+	Files  []string `arg:"" name:"file" complete:"file" help:"Files and folders to store. A single - is standard input."`
+	Name   string   `placeholder:"NAME" help:"Set this name of the node to the stored object or folder."`
+	Follow bool     `help:"Store a file that a link in a folder leads to, if it is in the folder too. Without it links are skipped."`
+	quiet  bool     // no line for each file of a folder
 	nodeFlags
 	outputFlags
 }
@@ -32,7 +33,7 @@ func (putCommand) Help() string {
 
 One line is printed for each file. If one of several files fails, the others are still stored.
 
-For a folder, all files are stored, several at once, and then a manifest with their addresses; its line is the last. Objects that the node has already are not sent again. Links, devices and empty folders are not stored: the first two are errors. With --name the name is set after everything is stored.
+For a folder, all files are stored, several at once, and then a manifest with their addresses; its line is the last. Objects that the node has already are not sent again. Links, devices and empty folders are skipped, the first two with a line each; --follow stores the files that links inside of the folder lead to. With --name the name is set after everything is stored.
 
 Examples:
 
@@ -47,7 +48,8 @@ type storedFile struct {
 	File    string     `json:"file"`
 	Address b3.Address `json:"address"`
 	Size    int64      `json:"size"`
-	Name    string     `json:"name,omitempty"` // the name that was set for it
+	Name    string     `json:"name,omitempty"`    // the name that was set for it
+	Skipped int        `json:"skipped,omitempty"` // links and devices in the folder that are not stored
 }
 
 const putOp = "put"

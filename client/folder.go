@@ -279,17 +279,8 @@ func (f localFile) open(path string) (*os.File, error) {
 }
 
 // measure computes the address, the size and the type of an open file.
-func (f localFile) measure(ctx context.Context, file *os.File, entry *Entry) error {
-	begin := make([]byte, sniffLen)
-	n, err := io.ReadFull(file, begin)
-	if err != nil && err != io.EOF && err != io.ErrUnexpectedEOF {
-		return err
-	}
-	entry.Type = contentType(entry.Path, begin[:n])
-	if _, err := file.Seek(0, io.SeekStart); err != nil {
-		return err
-	}
-	entry.B3, entry.Size, err = addressOf(ctx, file)
+func (f localFile) measure(ctx context.Context, file *os.File, entry *Entry) (err error) {
+	entry.B3, entry.Size, err = addressOf(ctx, file, func(begin []byte) { entry.Type = contentType(entry.Path, begin) })
 	return err
 }
 
@@ -298,20 +289,26 @@ func (f localFile) measure(ctx context.Context, file *os.File, entry *Entry) err
 // does.
 var hashBuffers = sync.Pool{New: func() any { return new([256 << 10]byte) }}
 
-// addressOf reads to the end, or until the context ends.
-func addressOf(ctx context.Context, from io.Reader) (b3.Address, int64, error) {
+// addressOf reads to the end, or until the context ends. It calls sniff with the
+// beginning, which is as long as sniffLen if there is so much.
+func addressOf(ctx context.Context, from io.Reader, sniff func(begin []byte)) (b3.Address, int64, error) {
+	if ctx.Err() != nil {
+		return b3.Address{}, 0, ctx.Err()
+	}
 	var hash b3.Hasher
 	buffer := hashBuffers.Get().(*[256 << 10]byte)
 	defer hashBuffers.Put(buffer)
+	n, err := io.ReadAtLeast(from, buffer[:], sniffLen)
+	sniff(buffer[:min(n, sniffLen)])
 	for ctx.Err() == nil {
-		n, err := from.Read(buffer[:])
 		_, _ = hash.Write(buffer[:n]) // it never fails
-		if err == io.EOF {
+		if err == io.EOF || err == io.ErrUnexpectedEOF {
 			return hash.Sum(), hash.N(), nil
 		}
 		if err != nil {
 			return b3.Address{}, 0, err
 		}
+		n, err = from.Read(buffer[:])
 	}
 	return b3.Address{}, 0, ctx.Err()
 }

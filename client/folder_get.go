@@ -245,7 +245,7 @@ func (g *folderGetter) isComplete(ctx context.Context, one Entry) (bool, error) 
 		return false, nil // we may not read it, but perhaps replace it
 	}
 	defer file.Close()
-	address, _, err := addressOf(ctx, file)
+	address, _, err := addressOf(ctx, file, func([]byte) {})
 	if err != nil || address != one.B3 || executable(info) == one.Exec {
 		return err == nil && address == one.B3, err
 	}

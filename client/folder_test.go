@@ -397,10 +397,10 @@ func TestGivingUpAFolder(t *testing.T) {
 	into := filepath.Join(t.TempDir(), "copy")
 	testkit.WantKind(t, errOf(c.GetFolder(ctx, Manifest{[]Entry{file("a", "x")}}, into, FolderOptions{})), fault.Canceled, "get")
 	wantTree(t, "get", into, map[string]string{})
-	if _, _, err := addressOf(ctx, strings.NewReader("x")); !errors.Is(err, context.Canceled) {
+	if _, _, err := addressOf(ctx, strings.NewReader("x"), func([]byte) {}); !errors.Is(err, context.Canceled) {
 		t.Errorf("%v", err)
 	}
-	if _, _, err := addressOf(t.Context(), failingReader{io.ErrClosedPipe}); !errors.Is(err, io.ErrClosedPipe) {
+	if _, _, err := addressOf(t.Context(), failingReader{io.ErrClosedPipe}, func([]byte) {}); !errors.Is(err, io.ErrClosedPipe) {
 		t.Errorf("%v", err)
 	}
 }

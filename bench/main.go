@@ -34,7 +34,7 @@ type options struct {
 // benchmarks lists everything that is measured, in the order of the output.
 func benchmarks(o options) []Benchmark {
 	t := newSchedule(o.quick, o.long)
-	return slices.Concat(flowRows(t), generatorRows(t), objectRows(t), edgeRows(t), overlayRows(t), sessionRows(t), registryRows(t), indexRows(t), nodeRows(t), facetRows(t), growthAxes(t), messageAxes(t), registryAxes(t), indexAxes(t))
+	return slices.Concat(flowRows(t), generatorRows(t), objectRows(t), folderRows(t), edgeRows(t), overlayRows(t), sessionRows(t), registryRows(t), indexRows(t), nodeRows(t), facetRows(t), growthAxes(t), messageAxes(t), registryAxes(t), indexAxes(t))
 }
 
 func main() {

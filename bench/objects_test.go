@@ -114,7 +114,7 @@ func newFakePeer(t *testing.T) (*fakePeer, peers.Peer) {
 	}}
 }
 
-var short = schedule{rounds: 1, warmup: time.Millisecond, duration: 500 * time.Millisecond, puts: 20, objects: []int{1, 10}, idle: time.Millisecond, sessions: 20, crowdIdle: time.Millisecond, churn: 100 * time.Millisecond}
+var short = schedule{rounds: 1, warmup: time.Millisecond, duration: 500 * time.Millisecond, puts: 20, files: 40, objects: []int{1, 10}, idle: time.Millisecond, sessions: 20, crowdIdle: time.Millisecond, churn: 100 * time.Millisecond}
 
 func TestGettingAsksForWhatIsStored(t *testing.T) {
 	f, peer := newFakePeer(t)
@@ -190,7 +190,7 @@ func TestRealRows(t *testing.T) {
 	if err := flag.Set("test.benchtime", "100x"); err != nil {
 		t.Fatal(err)
 	}
-	works := slices.Concat(flowRows(short)[:1], generatorRows(short), objectRows(short), overlayRows(short), sessionRows(short), nodeRows(short),
+	works := slices.Concat(flowRows(short)[:1], generatorRows(short), objectRows(short), folderRows(short), overlayRows(short), sessionRows(short), nodeRows(short),
 		growthAxes(short)[:2], messageAxes(short)[1:2])
 	for _, work := range works {
 		if strings.Contains(work.Title(), "Kubo") {

@@ -29,24 +29,29 @@ var (
 )
 
 func startKubo(ctx context.Context, g *testbed.Testbed, objects []Object) (*Server, error) {
-	binary, err := g.BuildOnce(ctx, "kubo-"+kuboVersion, filepath.Join("bench", "peers", "kubo"), "github.com/ipfs/kubo/cmd/ipfs")
+	_, _, server, err := launchKubo(ctx, g)
 	if err != nil {
-		return nil, err
-	}
-	environment, err := initKubo(ctx, g, binary)
-	if err != nil {
-		return nil, err
-	}
-	process, err := g.Start("kubo", environment, binary, "daemon", "--offline")
-	if err != nil {
-		return nil, err
-	}
-	server := &Server{Process: process}
-	if err := server.awaitKubo(ctx); err != nil {
 		return nil, err
 	}
 	server.setKuboExchanges()
 	return server, server.Store(ctx, objects)
+}
+
+// launchKubo starts the daemon. Commands reach it with the same environment.
+func launchKubo(ctx context.Context, g *testbed.Testbed) (binary string, environment []string, server *Server, err error) {
+	binary, err = g.BuildOnce(ctx, "kubo-"+kuboVersion, filepath.Join("bench", "peers", "kubo"), "github.com/ipfs/kubo/cmd/ipfs")
+	if err != nil {
+		return "", nil, nil, err
+	}
+	if environment, err = initKubo(ctx, g, binary); err != nil {
+		return "", nil, nil, err
+	}
+	process, err := g.Start("kubo", environment, binary, "daemon", "--offline")
+	if err != nil {
+		return "", nil, nil, err
+	}
+	server = &Server{Process: process}
+	return binary, environment, server, server.awaitKubo(ctx)
 }
 
 // initKubo makes a repository whose configuration makes no outgoing

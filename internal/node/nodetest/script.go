@@ -10,6 +10,8 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -18,6 +20,7 @@ import (
 
 	"micronode/b3"
 	"micronode/client"
+	"micronode/fault"
 )
 
 // Target is the node under test and another one that it is connected to.
@@ -410,6 +413,7 @@ func (s *script) exchange() {
 		s.must(err)
 		s.note("the peer fetched %s, %d bytes", fetched.Address, fetched.Size)
 	}
+	s.folder(ctx)
 	status, err := s.target.Local.Status(ctx)
 	s.must(err)
 	var found client.Resolution
@@ -418,6 +422,27 @@ func (s *script) exchange() {
 		return err == nil
 	})
 	s.note("to the peer, docs of this node is %s, says %s", found.Manifest, found.Source)
+}
+
+// folder gets a folder of many small files that a peer has. They come together:
+// none is fetched by itself.
+func (s *script) folder(ctx context.Context) {
+	folder := s.t.TempDir()
+	for i := range 50 {
+		s.must(os.WriteFile(filepath.Join(folder, fmt.Sprint(i)), fmt.Appendf(nil, "file %d of a folder", i), 0o600))
+	}
+	put, err := s.target.Peer.PutFolder(ctx, folder, client.FolderOptions{})
+	s.must(err)
+	s.await("the index finds a folder that a peer has", func() bool {
+		found, err := s.target.Local.Resolve(ctx, put.Address.String(), client.ResolveOptions{})
+		return err == nil && len(found.Providers) > 0 && found.Source == "peer"
+	})
+	got, err := s.target.Local.GetFolder(ctx, put.Manifest, filepath.Join(s.t.TempDir(), "copy"), client.FolderOptions{Fetch: true,
+		Missing: func(_ context.Context, address b3.Address) error {
+			return fault.New("nodetest", fault.Internal, "%s would be fetched by itself", address)
+		}})
+	s.must(err)
+	s.note("a folder of %d files, %d bytes, came from the peer", got.Files, got.Size)
 }
 
 // mailbox sends a message, receives it and acknowledges it.

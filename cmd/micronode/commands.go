@@ -59,6 +59,7 @@ type commands struct {
 	Identity   identityCommand   `cmd:"" group:"keys" help:"Create and show the key of a node."`
 	Token      tokenCommand      `cmd:"" group:"keys" help:"Create, narrow, show and revoke capabilities."`
 	Version    versionCommand    `cmd:"" group:"rest" help:"Print the version of this program."`
+	Upgrade    upgradeCommand    `cmd:"" group:"rest" help:"Compare this program with a release, and verify who released it."`
 	Help       helpCommand       `cmd:"" group:"rest" help:"Print the help of a command."`
 	Completion completionCommand `cmd:"" group:"rest" help:"Print a script that completes commands in a shell."`
 	Man        manCommand        `cmd:"" hidden:"" help:"Print the manual page."`

@@ -18,6 +18,7 @@ import (
 var unguardedDialers = map[string]string{
 	"client/client.go":                  "the node that whoever uses the client has named",
 	"client/transport.go":               "a socket on this machine, named by whoever uses the client",
+	"cmd/micronode/release.go":          "the release that the operator has named",
 	"internal/gateway/part_addr.go":     "a part of the same node, named in node.parts",
 	"internal/capability/socket.go":     "the abstract sockets of this user on this machine",
 	"internal/mailbox/nats/spec.go":     "the server in mailbox.nats",

@@ -238,7 +238,8 @@ func Restore(ctx context.Context, from io.Reader, folder string) (report *Backup
 		return nil, badBackup("its list is missing: it was cut short, or it is no backup")
 	}
 	if report.Version != backupVersion {
-		return nil, badBackup(fmt.Sprintf("it is of version %d, which this program does not know", report.Version))
+		return nil, &fault.Error{Op: restoreOp, Kind: fault.RejectPolicy, Detail: fmt.Sprintf("the backup is of version %d; this program reads version %d", report.Version, backupVersion),
+			Next: "Restore it with the version of micronode that made it. Nothing was restored."}
 	}
 	if len(got) != len(report.Files) {
 		return nil, badBackup(fmt.Sprintf("it has %d files, and its list %d", len(got), len(report.Files)))

@@ -42,10 +42,12 @@ type Format struct {
 	Revocations string `json:"revocations,omitempty"`
 }
 
-// formatVersion is the format that this program reads and writes.
-const formatVersion = 1
+// FolderFormat is the format that this program reads and writes. It is raised
+// when anything in a folder changes so that an older program would misread it.
+const FolderFormat = 1
 
-// features are the services that keep something in the folder.
+// features are the services that keep something in the folder. A program
+// refuses a folder with one that it does not know.
 var features = []string{"edge", "graph", "index", "mailbox", "registry", "search", "store"}
 
 // The names in a folder.
@@ -132,14 +134,20 @@ func (f *Folder) readFormat() error {
 
 func (f *Folder) checkVersion() error {
 	switch have := f.format.Version; {
-	case have > formatVersion:
+	case have > FolderFormat:
 		return &fault.Error{Op: folderOp, Kind: fault.RejectPolicy,
-			Detail: fmt.Sprintf("%s has format %d; this program supports formats up to %d", f.path, have, formatVersion),
+			Detail: fmt.Sprintf("%s has format %d; this program supports formats up to %d", f.path, have, FolderFormat),
 			Next:   "Run the newer version of micronode that wrote it, or choose another folder."}
-	case have < formatVersion:
+	case have < FolderFormat:
 		return &fault.Error{Op: folderOp, Kind: fault.RejectPolicy,
-			Detail: fmt.Sprintf("%s has format %d; this program needs format %d", f.path, have, formatVersion),
+			Detail: fmt.Sprintf("%s has format %d; this program needs format %d", f.path, have, FolderFormat),
 			Next:   "Make a backup, then run `micronode migrate " + f.path + "`."}
+	}
+	for _, one := range f.format.Features {
+		if !slices.Contains(features, one) {
+			return &fault.Error{Op: folderOp, Kind: fault.RejectPolicy, Detail: fmt.Sprintf("%s has something of %q, which this program does not know", f.path, one),
+				Next: "Run the newer version of micronode that wrote it, or choose another folder. Nothing was changed."}
+		}
 	}
 	return nil
 }
@@ -167,12 +175,13 @@ func (f *Folder) checkEmpty() error {
 	return nil
 }
 
-// initialise makes an empty folder the node's.
+// initialise makes an empty folder the node's. In one of an older program it
+// adds what that one does not know, so that it notices.
 func (f *Folder) initialise() error {
-	if !f.isNew() {
+	if len(f.format.Features) == len(features) { // all of them, because others are refused
 		return nil
 	}
-	f.format = Format{Version: formatVersion, Features: features}
+	f.format.Version, f.format.Features = FolderFormat, features
 	return f.writeFormat()
 }
 
@@ -341,5 +350,5 @@ func Migrate(path string) (MigrateResult, error) {
 		return MigrateResult{}, err
 	}
 	defer folder.Close()
-	return MigrateResult{Folder: folder.path, From: folder.format.Version, To: formatVersion}, nil
+	return MigrateResult{Folder: folder.path, From: folder.format.Version, To: FolderFormat}, nil
 }

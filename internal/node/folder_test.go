@@ -63,7 +63,10 @@ func TestWhatIsNotANodesFolderIsLeftAlone(t *testing.T) {
 		"other things in it": {func(path string) { mustWrite(t, filepath.Join(path, "holiday.jpg"), "x") }, fault.Conflict, "holiday.jpg"},
 		"a newer format":     {func(path string) { mustWrite(t, filepath.Join(path, "FORMAT"), `{"format":2}`) }, fault.RejectPolicy, "has format 2"},
 		"an older format":    {func(path string) { mustWrite(t, filepath.Join(path, "FORMAT"), `{"format":0}`) }, fault.RejectPolicy, "has format 0"},
-		"a damaged format":   {func(path string) { mustWrite(t, filepath.Join(path, "FORMAT"), `{"for`) }, fault.Malformed, "not in the format of a node"},
+		"an unknown part": {func(path string) {
+			mustWrite(t, filepath.Join(path, "FORMAT"), `{"format":1,"features":["store","teleporter"]}`)
+		}, fault.RejectPolicy, "teleporter"},
+		"a damaged format": {func(path string) { mustWrite(t, filepath.Join(path, "FORMAT"), `{"for`) }, fault.Malformed, "not in the format of a node"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			path := t.TempDir()

@@ -84,6 +84,9 @@ func (r *release) run(platforms []string) error {
 	}
 
 	// What was made, by its hashes; and who says so.
+	if err := r.writeAbout(); err != nil {
+		return err
+	}
 	if err := r.writeChecksums(); err != nil {
 		return err
 	}

@@ -42,7 +42,7 @@ func (r *release) modulesOf(p platform) ([]module, error) {
 	for _, one := range info.Deps {
 		m := module{path: one.Path, version: one.Version, sum: one.Sum}
 		switch by := one.Replace; {
-		case by != nil && by.Version == "":
+		case by != nil && strings.HasPrefix(by.Path, "."):
 			m.version += "-changed" // a copy in this repository, which has no version of its own
 		case by != nil:
 			m = module{path: by.Path, version: by.Version, sum: by.Sum}

@@ -12,6 +12,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"runtime"
 	"slices"
 	"strings"
@@ -31,7 +32,7 @@ var sample = map[string]string{
 	"other/go.mod":                     "module example.org/other\n\ngo 1.26\n",
 	"other/other.go":                   "package other\n\nconst Word = \"other\"\n",
 	"other/LICENSE":                    "Permission is hereby granted, free of charge, to any person\n",
-	"cmd/micronode/main.go":            "package main\n\nimport (\n\t\"os\"\n\n\t\"example.org/other\"\n\t\"sample/internal/observe\"\n)\n\nfunc main() { println(observe.Version()); os.Stdout.WriteString(other.Word + os.Args[1]) }\n",
+	"cmd/micronode/main.go":            "package main\n\nimport (\n\t\"os\"\n\n\t\"example.org/other\"\n\t\"sample/internal/observe\"\n)\n\nfunc main() { println(observe.Version()); if os.Args[1] == \"upgrade\" { os.Stdout.WriteString(`{\"here\":{\"format\":7}}`) } else { os.Stdout.WriteString(other.Word + os.Args[1]) } }\n",
 	"internal/observe/observe.go":      "package observe\n\nvar version, commit string\n\nfunc Version() string { return version + commit }\n",
 	"LICENSE":                          "MIT\n",
 	"README.md":                        "# Sample\n",
@@ -120,8 +121,17 @@ func TestTwoBuildersMakeTheSame(t *testing.T) {
 	for _, one := range document.Packages {
 		licences[one.Name] = one.LicenceConcluded
 	}
-	if want := map[string]string{"micronode": "MIT", "std": "BSD-3-Clause", "./other": "MIT"}; !maps.Equal(licences, want) {
+	if want := map[string]string{"micronode": "MIT", "std": "BSD-3-Clause", "example.org/other": "MIT"}; !maps.Equal(licences, want) {
 		t.Errorf("what is inside is %v, want %v", licences, want)
+	}
+	if !bytes.Contains(one["micronode_1.2.3_"+system+".spdx.json"], []byte("v1.0.0-changed")) {
+		t.Errorf("a changed copy of a module is not told from the module:\n%s", one["micronode_1.2.3_"+system+".spdx.json"])
+	}
+	if got := string(one["release.json"]); !strings.HasPrefix(got, `{"version":"1.2.3","commit":"`) || !strings.HasSuffix(got, "\"format\":7}\n") || !bytes.Contains(one["SHA256SUMS"], []byte("  release.json\n")) {
+		t.Errorf("release.json is %q", got)
+	}
+	if got := string(one["registry-change.json"]); !regexp.MustCompile(`"id": "micronode-1.2.3",\s+"kind": "name",\s+"manifest": "b3:[0-9a-f]{64}"\s+}`).MatchString(got) {
+		t.Errorf("the change for a registry is %s", got)
 	}
 	if got := string(one["compose.yaml"]); got != "image: micronode:1.2.3\n" {
 		t.Errorf("the compose file is %q", got)

@@ -9,6 +9,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"os"
+	"os/exec"
 	"strings"
 
 	"golang.org/x/crypto/blake2b"
@@ -16,6 +17,30 @@ import (
 )
 
 const checksums = "SHA256SUMS"
+
+// about is what a release says about itself, besides its bytes: `micronode upgrade --check` reads it.
+type about struct {
+	Version string `json:"version"`
+	Commit  string `json:"commit"`
+	Format  int    `json:"format"` // of the folders that its programs read and write
+}
+
+// writeAbout asks the program itself.
+func (r *release) writeAbout() error {
+	out, err := exec.Command(r.program(r.host), "upgrade", "--check", "--json").Output()
+	if err != nil {
+		return fmt.Errorf("%s upgrade --check: %w", name, err)
+	}
+	var said struct{ Here struct{ Format int } }
+	if err := json.Unmarshal(out, &said); err != nil || said.Here.Format == 0 {
+		return fmt.Errorf("%s upgrade --check says %q: %w", name, out, err)
+	}
+	text, err := json.Marshal(about{r.version, r.commit, said.Here.Format})
+	if err != nil {
+		return err
+	}
+	return os.WriteFile(r.path("release.json"), append(text, '\n'), 0o644)
+}
 
 // writeChecksums lists the hashes of everything that was made, as sha256sum does.
 func (r *release) writeChecksums() error {
@@ -43,8 +68,7 @@ func (r *release) sign() error {
 	}
 	address := blake3.Sum256(list)
 	change, err := json.MarshalIndent(map[string]any{"ops": []any{map[string]any{"op": "put", "item": map[string]any{
-		"kind": "release", "id": name + "-" + r.version, "version": r.version, "commit": r.commit,
-		"checksums": "b3:" + hex.EncodeToString(address[:]), "file": checksums,
+		"kind": "name", "id": name + "-" + r.version, "manifest": "b3:" + hex.EncodeToString(address[:]), // the members that a registry accepts, and no others
 	}}}}, "", "  ")
 	if err != nil {
 		return err

@@ -62,7 +62,7 @@ COUNT    ?= 20
 PACKAGES ?=
 MUTANTS  ?= tools/mutants
 
-.PHONY: help build run test check quick lint api module module-check release release-check unit race race-short coverage explore fuzz models stress mutants interop bench bench-check gates memory smoke generate clean need-gcc need-spin need-strace need-python need-ip need-npm page page-check need-chromium page-browser page-pictures page-smoke platforms
+.PHONY: help build slim run test check quick lint api module module-check release release-check unit race race-short coverage explore fuzz models stress mutants interop bench bench-check gates memory smoke generate clean need-gcc need-spin need-strace need-python need-ip need-npm page page-check need-chromium page-browser page-pictures page-smoke platforms
 
 help: ## show this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-12s %s\n", $$1, $$2}'
@@ -70,6 +70,11 @@ help: ## show this list
 build: ## build the binary into .build/micronode
 	@mkdir -p $(BUILD)
 	$(GO) build -trimpath -tags $(TAGS) -ldflags '$(LDFLAGS)' -o $(BUILD)/micronode ./cmd/micronode
+
+slim: ## build .build/micronode-slim for small machines: without etcd, NATS, S3, libp2p, Bleve, traces and the page
+	@mkdir -p $(BUILD)
+	CGO_ENABLED=0 $(GO) build -trimpath -tags $(TAGS),slim -ldflags '-s -w $(LDFLAGS)' -o $(BUILD)/micronode-slim ./cmd/micronode
+	@ls -l $(BUILD)/micronode-slim | awk '{printf "%s: %.1f MB\n", $$NF, $$5 / 1e6}'
 
 run: build ## build and run a node, in RAM, on loopback
 	@exec $(BUILD)/micronode run
@@ -110,6 +115,7 @@ platforms: $(BUILD)/platforms.checked ## does every package of the binary and th
 
 $(BUILD)/platforms.checked: $(BUILD)/platforms $(shell git ls-files -co --exclude-standard '*.go' | grep -vE '_test\.go$$|/testdata/|^(bench|interop|tools)/') go.mod go.sum docs/_generated/dependencies.txt
 	@tools/step platforms $(BUILD)/platforms -tags $(TAGS) -list docs/_generated/dependencies.txt $(PLATFORMS) -- ./cmd/micronode ./client
+	@tools/step slim $(BUILD)/platforms -tags $(TAGS),slim linux/arm -- ./cmd/micronode
 	@touch $@
 
 # What other people's programs are written against.

@@ -1,4 +1,4 @@
-//go:build !nobleve
+//go:build !nobleve && !slim
 
 package node
 

@@ -1,4 +1,4 @@
-//go:build nobleve
+//go:build nobleve || slim
 
 package node
 
@@ -10,5 +10,5 @@ import (
 // openSearcher fails: this program was built without Bleve.
 func openSearcher(string) (search.Engine, error) {
 	return nil, &fault.Error{Op: "node.facets", Kind: fault.RejectPolicy, Detail: "this program was built without Bleve",
-		Next: "Leave facets.search.enabled false, or build without the tag nobleve."}
+		Next: "Leave facets.search.enabled false, or use the default program: this one is slim."}
 }

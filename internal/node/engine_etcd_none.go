@@ -1,4 +1,4 @@
-//go:build noetcd
+//go:build noetcd || slim
 
 package node
 
@@ -12,5 +12,5 @@ import (
 // openEtcd fails: this program was built without etcd.
 func openEtcd(context.Context, registry.Storage) (registry.Journal, error) {
 	return nil, &fault.Error{Op: "node.registry", Kind: fault.RejectPolicy, Detail: "this program was built without etcd",
-		Next: "Leave registry.storage.url empty, or build without the tag noetcd."}
+		Next: "Leave registry.storage.url empty, or use the default program: this one is slim."}
 }

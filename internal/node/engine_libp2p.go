@@ -1,4 +1,4 @@
-//go:build !nolibp2p
+//go:build !nolibp2p && !slim
 
 package node
 

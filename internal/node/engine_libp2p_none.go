@@ -1,4 +1,4 @@
-//go:build nolibp2p
+//go:build nolibp2p || slim
 
 package node
 
@@ -16,5 +16,5 @@ import (
 // openKad fails: this program was built without libp2p.
 func openKad(context.Context, index.DHT, ed25519.PrivateKey, time.Duration, func() []string, func() netguard.DialPolicy, *supervise.Group) (index.Engine, error) {
 	return nil, &fault.Error{Op: "node.index", Kind: fault.RejectPolicy, Detail: "this program was built without libp2p",
-		Next: "Set index.dht.enabled to false, or build without the tag nolibp2p."}
+		Next: "Set index.dht.enabled to false, or use the default program: this one is slim."}
 }

@@ -1,4 +1,4 @@
-//go:build !nonats
+//go:build !nonats && !slim
 
 package node
 

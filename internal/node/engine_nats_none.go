@@ -1,4 +1,4 @@
-//go:build nonats
+//go:build nonats || slim
 
 package node
 
@@ -13,5 +13,5 @@ import (
 // openNATS fails: this program was built without NATS.
 func openNATS(context.Context, *flow.Inventory, mailbox.Config) (mailbox.Engine, error) {
 	return nil, &fault.Error{Op: "node.mailbox", Kind: fault.RejectPolicy, Detail: "this program was built without NATS",
-		Next: "Leave mailbox.url empty, or build without the tag nonats."}
+		Next: "Leave mailbox.url empty, or use the default program: this one is slim."}
 }

@@ -1,4 +1,4 @@
-//go:build !nos3
+//go:build !nos3 && !slim
 
 package node
 

@@ -1,4 +1,4 @@
-//go:build nos3
+//go:build nos3 || slim
 
 package node
 
@@ -13,5 +13,5 @@ import (
 // openS3 fails: this program was built without S3.
 func openS3(context.Context, *flow.Inventory, store.Config) (store.Store, error) {
 	return nil, &fault.Error{Op: "store.s3", Kind: fault.RejectPolicy, Detail: "store.url is set, and this program was built without S3",
-		Next: "Build it without the tag nos3, or leave store.url out."}
+		Next: "Leave store.url out, or use the default program: this one is slim."}
 }

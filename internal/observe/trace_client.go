@@ -1,4 +1,4 @@
-//go:build !notrace
+//go:build !notrace && !slim
 
 package observe
 

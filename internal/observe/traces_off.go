@@ -1,4 +1,4 @@
-//go:build notrace
+//go:build notrace || slim
 
 package observe
 
@@ -34,7 +34,7 @@ func (*Tracing) Set(_ context.Context, cfg TraceConfig) error {
 		return nil
 	}
 	return fault.New("trace.set", fault.RejectPolicy, "traces were left out of this build").
-		Advise("Leave trace.endpoint empty, or use a build without the tag notrace.")
+		Advise("Leave trace.endpoint empty, or use the default program: this one is slim.")
 }
 
 // Close has nothing to close.

@@ -62,7 +62,7 @@ COUNT    ?= 20
 PACKAGES ?=
 MUTANTS  ?= tools/mutants
 
-.PHONY: help build slim run test check quick lint api module module-check release release-check unit race race-short coverage explore fuzz models stress mutants interop bench bench-check gates memory smoke generate clean need-gcc need-spin need-strace need-python need-ip need-npm page page-check need-chromium page-browser page-pictures page-smoke platforms
+.PHONY: help build slim run test check quick lint api module module-check release release-check packages-check need-debootstrap unit race race-short coverage explore fuzz models stress mutants interop bench bench-check gates memory smoke generate clean need-gcc need-spin need-strace need-python need-ip need-npm page page-check need-chromium page-browser page-pictures page-smoke platforms
 
 help: ## show this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-12s %s\n", $$1, $$2}'
@@ -152,6 +152,16 @@ release-check: ## make a release for this machine twice, from two clones, and co
 	  $(BUILD)/release -C $(BUILD)/twice/$$copy -version 0.0.0-pre -out $(BUILD)/twice/$$(basename $$copy).dist $$($(GO) env GOOS)/$$($(GO) env GOARCH); done
 	diff -r $(BUILD)/twice/one.dist $(BUILD)/twice/two.dist
 	@rm -rf $(BUILD)/twice && echo "make release-check: the same bytes"
+
+# The root with Debian in it is kept in $(BUILD)/debian. Needs root, and the network the first time.
+packages-check: need-debootstrap need-ip ## install, start, upgrade, go back and remove the package for Debian, in a fresh root
+	@rm -rf $(BUILD)/packages && mkdir -p $(BUILD)/packages
+	$(GO) -C tools/release build -o ../../$(BUILD)/release .
+	@git clone -q . $(BUILD)/packages/clone
+	@for version in 0.0.1-pre 0.0.2-pre; do \
+	  $(BUILD)/release -C $(BUILD)/packages/clone -version $$version -out $(BUILD)/packages/$$version linux/$$($(GO) env GOARCH); done
+	@tools/packages-check $(BUILD)/debian $(BUILD)/packages/0.0.1-pre/*.deb $(BUILD)/packages/0.0.2-pre/*.deb
+	@rm -rf $(BUILD)/packages
 
 # The tests of lockblock compile samples, and look for the standard library where -trimpath has left no path to it.
 unit: $(BUILD)/retest ## every unit and script test, without the race detector; PACKAGES for some
@@ -266,6 +276,9 @@ need-gcc:
 
 need-ip:
 	@tools/need ip iproute2
+
+need-debootstrap:
+	@tools/need debootstrap
 
 need-npm:
 	@tools/need npm

@@ -154,17 +154,25 @@ type progressLines struct {
 
 func (p *progressLines) set(done int64) {
 	now := time.Now()
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if now.Before(p.next) {
+	if !p.isDue(now) {
 		return
 	}
-	p.next = now.Add(progressInterval)
 	line := progressLine{Progress: p.name, Done: done, Total: p.total, Rate: int64(float64(done) / now.Sub(p.begun).Seconds()), Left: -1}
 	if p.total >= done && line.Rate > 0 {
 		line.Left = (p.total - done) / line.Rate
 	}
 	_ = json.NewEncoder(p.out).Encode(line) // that it cannot be written does not fail the transfer
+}
+
+// isDue reports whether a line is due, and sets when the next one is.
+func (p *progressLines) isDue(now time.Time) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if now.Before(p.next) {
+		return false
+	}
+	p.next = now.Add(progressInterval)
+	return true
 }
 
 // newProgressBar makes a progress bar for a transfer of a size, -1 if unknown.

@@ -16,6 +16,7 @@ import (
 
 type statusCommand struct {
 	Wait time.Duration `placeholder:"DURATION" help:"Wait until the node is ready, at most for this time, such as 5s."`
+	All  bool          `help:"List every service, and not only those that do not run or have failed."`
 	nodeFlags
 	outputFlags
 }
@@ -27,6 +28,7 @@ func (statusCommand) Help() string {
 Examples:
 
     micronode status
+    micronode status --all
     micronode status --wait 5s && micronode put FILE`
 }
 
@@ -63,7 +65,7 @@ func (s *statusCommand) Run(ctx context.Context, c *console) error {
 		c.printJSON(all)
 		return nil
 	}
-	all.print(c)
+	all.print(c, s.All)
 	return nil
 }
 
@@ -102,8 +104,9 @@ func (s *statusCommand) waitError(ended, last error) error {
 		Detail: fmt.Sprintf("waited for %s", s.Wait), Err: last}
 }
 
-// print prints the report as text.
-func (r statusReport) print(c *console) {
+// print prints the report as text, so that it fits a screen: every service only
+// if that is asked for.
+func (r statusReport) print(c *console, every bool) {
 	text, colour := terminal.ReadinessText(r.Ready, r.WriteReady, r.Degraded)
 	c.print("micronode %s, profile %s, is %s\n", r.Version, r.Profile, c.paint(colour, text))
 	for _, reason := range r.Reasons {
@@ -128,19 +131,29 @@ func (r statusReport) print(c *console) {
 	}
 	c.printKnocks(r.Knocks)
 	r.printParts(c)
-	r.printServices(c)
+	r.printServices(c, every)
 	r.printQueues(c)
 }
 
-// printServices shows how the services fare, and below the table the last error
-// of each that failed.
-func (r statusReport) printServices(c *console) {
+// printServices shows how the services fare, those that just run in one line
+// together, and below the table the last error of each that failed.
+func (r statusReport) printServices(c *console, every bool) {
 	rows := [][]string{{"service", "state", "restarts"}}
+	quiet := 0
 	for _, one := range r.Services {
+		if !every && one.State == "running" && one.Restarts == 0 && one.LastErr == "" {
+			quiet++
+			continue
+		}
 		rows = append(rows, []string{one.Name, one.State, fmt.Sprint(one.Restarts)})
 	}
-	c.print("\n")
-	r.printNonEmptyRows(c, rows)
+	if len(rows) > 1 {
+		c.print("\n")
+		r.printNonEmptyRows(c, rows)
+	}
+	if quiet > 0 {
+		c.print("\n  without trouble: %s; --all lists them\n", terminal.Pluralize(quiet, "service"))
+	}
 	failed := false
 	for _, one := range r.Services {
 		if one.LastErr == "" {

@@ -62,7 +62,7 @@ COUNT    ?= 20
 PACKAGES ?=
 MUTANTS  ?= tools/mutants
 
-.PHONY: help build slim run test check quick lint api module module-check release release-check packages-check need-debootstrap unit race race-short coverage explore fuzz models stress mutants interop bench bench-check gates memory smoke generate clean need-gcc need-spin need-strace need-python need-ip need-npm page page-check need-chromium page-browser page-pictures page-smoke platforms
+.PHONY: help build slim run test check quick lint api module module-check release release-check packages-check need-debootstrap unit race race-short coverage explore fuzz models stress mutants interop bench bench-check idle gates memory smoke generate clean need-gcc need-spin need-strace need-python need-ip need-npm page page-check need-chromium page-browser page-pictures page-smoke platforms
 
 help: ## show this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-12s %s\n", $$1, $$2}'
@@ -213,6 +213,9 @@ interop: need-gcc need-python $(BUILD)/retest ## against software that we did no
 
 bench: ## side by side with peers: prints ours, theirs and the ratio
 	$(GO) -C bench run . -out ../$(BUILD)/bench.json
+
+idle: ## how large our programs and those of peers are, and the memory that they take when idle, as a table; PEERS="nats caddy kubo"
+	@bench/idle $(abspath $(BUILD))/idle
 
 bench-check: ## the same, and fail below a bar
 	$(GO) -C bench run . -check -out ../$(BUILD)/bench.json

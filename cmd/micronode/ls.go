@@ -193,6 +193,10 @@ func listObjects(ctx context.Context, node *client.Client) ([]listedObject, erro
 // or, for the name of a folder, its manifest and all files. A path behind the
 // name is one file of it.
 func addressesOf(ctx context.Context, node *client.Client, text string) ([]b3.Address, error) {
+	text, err := expandName(ctx, node, text)
+	if err != nil {
+		return nil, err
+	}
 	if !strings.HasPrefix(text, namePrefix) {
 		address, err := parseAddress(text)
 		return []b3.Address{address}, err

@@ -7,6 +7,7 @@ import (
 
 	"micronode/b3"
 	"micronode/client"
+	"micronode/fault"
 )
 
 type nameCommand struct {
@@ -33,6 +34,31 @@ const namePrefix = "name:"
 
 // bareName is a name without its prefix.
 func bareName(text string) string { return strings.TrimPrefix(text, namePrefix) }
+
+// mayBeName reports whether a text without a prefix may be meant as a name.
+func mayBeName(text string) bool {
+	name, _, _ := strings.Cut(text, "/")
+	return !strings.Contains(text, ":") && name != ""
+}
+
+// expandName adds the prefix to a name that the node can resolve. Everything else
+// is returned as it is, and what is neither is refused as an address.
+func expandName(ctx context.Context, node *client.Client, text string) (string, error) {
+	if strings.HasPrefix(text, namePrefix) || !mayBeName(text) {
+		return text, nil
+	}
+	name, _, _ := strings.Cut(text, "/")
+	_, err := node.Resolve(ctx, namePrefix+name, client.ResolveOptions{})
+	switch fault.KindOf(err) {
+	case fault.NotFound, fault.Malformed:
+		return "", fault.New("address", fault.Malformed, "%q is neither an address nor a name that this node knows", text).
+			Advise("Give the address as `micronode put` printed it: b3: and 64 lower-case hex digits; or a name of micronode name ls.")
+	}
+	if err != nil {
+		return "", err
+	}
+	return namePrefix + text, nil
+}
 
 type nameSet struct {
 	Name    string `arg:"" help:"The name, such as docs."`

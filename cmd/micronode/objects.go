@@ -134,7 +134,8 @@ Examples:
     micronode get b3:af13… | tar x
     micronode get b3:af13… --peer any -o map.pmtiles
     micronode get name:docs
-    micronode get name:docs -o site
+    micronode get docs -o site
+    micronode get docs/index.html -o index.html
     micronode get name:docs@wq3… -o site
     micronode get mn1_i…`
 }
@@ -213,6 +214,9 @@ func (g *getCommand) validate(c *console) error {
 		return nil
 	}
 	if _, err := parseAddress(g.ID); err != nil {
+		if mayBeName(g.ID) {
+			return nil
+		}
 		return err
 	}
 	if g.Output == "" || g.Output == "-" {
@@ -232,12 +236,28 @@ func (g *getCommand) refuseJSON(c *console) error {
 
 // resolve resolves the ID, and makes sure that the node has the object.
 func (g *getCommand) resolve(ctx context.Context, node *client.Client) (what resolvedObject, err error) {
+	if g.ID, err = expandName(ctx, node, g.ID); err != nil {
+		return resolvedObject{}, err
+	}
 	if g.isName() {
-		resolved, err := node.Resolve(ctx, g.ID, client.ResolveOptions{})
+		name, path, _ := strings.Cut(g.ID, "/")
+		resolved, err := node.Resolve(ctx, name, client.ResolveOptions{})
 		if err != nil {
 			return resolvedObject{}, err
 		}
 		what.name, what.address = bareName(resolved.Key), resolved.Manifest
+		if path != "" { // one file of the folder
+			if err := g.ensureStored(ctx, node, what.address); err != nil {
+				return resolvedObject{}, err
+			}
+			all, err := addressesOf(ctx, node, g.ID)
+			if err != nil {
+				return resolvedObject{}, err
+			}
+			what.name, what.address = bareName(g.ID), all[0]
+			what.missing, err = g.isMissing(ctx, node, what.address)
+			return what, err
+		}
 	} else if what.address, err = parseAddress(g.ID); err != nil {
 		return resolvedObject{}, err
 	}
@@ -481,6 +501,10 @@ func (r *rmCommand) Run(ctx context.Context, c *console) error {
 	defer node.Close()
 	return c.forEach(ctx, "rm", r.Addresses, func(text string) error {
 		var removed []b3.Address
+		text, err := expandName(ctx, node, text)
+		if err != nil {
+			return err
+		}
 		if strings.HasPrefix(text, namePrefix) {
 			removed, err = removeName(ctx, node, text)
 		} else if removed, err = addressesOf(ctx, node, text); err == nil {

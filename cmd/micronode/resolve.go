@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"fmt"
+	"strings"
 	"time"
 
 	"micronode/client"
@@ -84,7 +85,7 @@ func textOrDash(text string) string {
 }
 
 type providersCommand struct {
-	Address      string        `arg:"" help:"The address of the object, such as b3:af13…"`
+	Address      string        `arg:"" help:"The address of the object, such as b3:af13…, or its name."`
 	Limit        int           `placeholder:"N" help:"The maximum number to list."`
 	Region       string        `placeholder:"NAME" help:"Providers of this region come first."`
 	MinFreshness time.Duration `placeholder:"TIME" help:"Only providers seen within this time, such as 10m."`
@@ -99,14 +100,14 @@ func (providersCommand) Help() string {
 Examples:
 
     micronode providers b3:af13…
+    micronode providers name:docs
     micronode providers b3:af13… --limit 3 --region eu-west
     micronode providers b3:af13… --json | jq -r '.providers[].addr'`
 }
 
 // Run prints the providers of the object.
 func (p *providersCommand) Run(ctx context.Context, c *console) error {
-	address, err := parseAddress(p.Address)
-	if err != nil {
+	if _, err := parseAddress(p.Address); err != nil && !strings.HasPrefix(p.Address, namePrefix) && !mayBeName(p.Address) {
 		return err
 	}
 	if p.Limit < 0 || p.MinFreshness < 0 || p.MinFreshness > 0 && p.MinFreshness < time.Second {
@@ -118,7 +119,11 @@ func (p *providersCommand) Run(ctx context.Context, c *console) error {
 		return err
 	}
 	defer node.Close()
-	found, err := node.Providers(ctx, address, client.ProvidersOptions{Limit: p.Limit, Region: p.Region, MinFreshness: p.MinFreshness})
+	all, err := addressesOf(ctx, node, p.Address)
+	if err != nil {
+		return err
+	}
+	found, err := node.Providers(ctx, all[0], client.ProvidersOptions{Limit: p.Limit, Region: p.Region, MinFreshness: p.MinFreshness})
 	if err != nil {
 		return err
 	}

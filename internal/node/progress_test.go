@@ -47,6 +47,7 @@ var queueEffects = map[string]flow.Effect{
 	"overlay/conns":          flow.ReportOnly,
 	"overlay/dials":          flow.ReportOnly,
 	"overlay/fetches":        flow.Degrades,
+	"overlay/folders":        flow.Degrades,
 	"overlay/gossip_ingress": flow.StopsWrites,
 	"overlay/gossip_order":   flow.Degrades,
 	"overlay/ingress":        flow.Degrades,

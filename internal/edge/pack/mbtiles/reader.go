@@ -26,6 +26,7 @@ type reader struct {
 	conn     *sqlite.Conn
 	fetch    *sqlite.Stmt // the contents of a tile
 	fetchRow *sqlite.Stmt // the contents in a row; nil if the tiles cannot be listed by rows
+	awake    *sqlite.Stmt // always between its rows: see armInterrupt; nil until the schema is read
 
 	measuring bool // our statements may call functions; changed by the one that uses the reader
 
@@ -95,7 +96,16 @@ func (r *reader) set() error {
 			return err
 		}
 	}
-	return r.conn.SetAuthorizer(sqlite.AuthorizeFunc(r.authorize))
+	if err := r.conn.SetAuthorizer(sqlite.AuthorizeFunc(r.authorize)); err != nil {
+		return err
+	}
+	awake, err := r.conn.Prepare("SELECT 1 UNION ALL SELECT 2")
+	if err != nil {
+		return err
+	}
+	r.awake = awake
+	_, err = awake.Step()
+	return err
 }
 
 // accept lifts the bounds that hold for the schema.
@@ -128,6 +138,11 @@ func (r *reader) authorize(action sqlite.Action) sqlite.AuthResult {
 // armInterrupt makes a channel whose closing interrupts the connection. The
 // library keeps one goroutine waiting for it, so a new one is made only after
 // use.
+//
+// A query that begins forgets an interrupt that came before it, unless another
+// is under way: so an interrupt between the library's look at the channel and
+// the first step of a query would be lost, and the query might never end. The
+// statement awake is under way as long as the channel is armed.
 func (r *reader) armInterrupt() {
 	r.mu.Lock()
 	ended := r.interrupted
@@ -137,7 +152,10 @@ func (r *reader) armInterrupt() {
 	stop := r.stop
 	r.mu.Unlock()
 	if !ended {
-		r.conn.SetInterrupt(stop)
+		r.conn.SetInterrupt(stop) // ends awake, too, which forgets the last interrupt
+		if r.awake != nil {
+			_, _ = r.awake.Step() // fails only if it is interrupted already, and whoever looks at the channel sees that
+		}
 	}
 }
 

@@ -16,10 +16,13 @@ import (
 	"testing/synctest"
 	"time"
 
+	"go.uber.org/goleak"
 	"golang.org/x/crypto/acme"
 
 	"micronode/fault"
 )
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 // issue makes a certificate that begins now.
 func issue(t *testing.T, name string, lifetime time.Duration) *tls.Certificate {

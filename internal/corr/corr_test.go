@@ -5,8 +5,12 @@ import (
 	"strings"
 	"testing"
 
+	"go.uber.org/goleak"
+
 	"micronode/internal/corr"
 )
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 func TestNewIDsAreValidAndDiffer(t *testing.T) {
 	seen := map[string]bool{}

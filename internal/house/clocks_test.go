@@ -8,9 +8,12 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
+
+	"micronode/internal/testkit"
 )
 
 // realClock lists the test files that sleep or judge elapsed time on the
@@ -27,6 +30,9 @@ var realClock = map[string]string{
 	"internal/overlay/session/bench_test.go":    "a peer refuses pings that come too often, so the next ones wait; nothing is judged",
 	"internal/overlay/session/dialer_test.go":   "the bound of a rate grows with the time that has passed, so a slow machine only loosens it",
 }
+
+// realClocks is how many files realClock may have. It is only ever lowered.
+const realClocks = 9
 
 // A test fails only when something is broken. One that sleeps until things
 // settle, or that judges how long something took, fails on a busy machine too:
@@ -46,6 +52,9 @@ func TestNoTestDependsOnTheMachine(t *testing.T) {
 		if len(files) == 0 {
 			t.Errorf("%s has no tests", folder)
 		}
+	}
+	if len(realClock) > realClocks {
+		t.Errorf("realClock has %d files: it may have %d, and only ever fewer", len(realClock), realClocks)
 	}
 	for file := range realClock {
 		if !used[file] {
@@ -124,6 +133,45 @@ func TestMemoryIsJudgedByTheGates(t *testing.T) {
 	}
 	if len(gates) > 0 {
 		t.Errorf("MEMORY_GATES of the Makefile has %v, which judge no memory", gates)
+	}
+}
+
+// What is named in the Makefile is there: a name that no test has any more
+// would run nothing, and pass.
+func TestTheSmokeHasItsTests(t *testing.T) {
+	makefile, err := os.ReadFile("../../Makefile")
+	testkit.Must(t, err)
+	for list, folder := range map[string]string{"SMOKE_GATES": "gates", "SMOKE_INTEROP": "interop"} {
+		there := ""
+		files, _ := filepath.Glob(filepath.Join("../..", folder, "*_test.go")) // the pattern is right
+		for _, path := range files {
+			source, err := os.ReadFile(path)
+			testkit.Must(t, err)
+			there += string(source)
+		}
+		line := regexp.MustCompile(`(?m)^` + list + ` *:= (.+)$`).FindStringSubmatch(string(makefile))
+		if line == nil {
+			t.Fatalf("the Makefile has no %s", list)
+		}
+		for _, name := range strings.Split(line[1], "|") {
+			if !strings.Contains(there, "func "+name+"(t *testing.T)") {
+				t.Errorf("%s of the Makefile names %s, which %s/ does not have", list, name, folder)
+			}
+		}
+	}
+}
+
+// Every package looks for goroutines that its tests leave behind.
+func TestEveryPackageLooksForLeaks(t *testing.T) {
+	for folder, files := range testFiles(t) {
+		if strings.HasPrefix(folder, "tools") || folder == "internal/testkit" {
+			continue
+		}
+		if !slices.ContainsFunc(files, func(file testFile) bool {
+			return mentions(file.syntax, map[string]bool{"goleak": true}) || mentions(file.syntax, map[string]bool{"testkit": true}) && mentions(file.syntax, map[string]bool{"TestMain": true})
+		}) {
+			t.Errorf("%s: no TestMain looks for goroutines that its tests leave behind: goleak.VerifyTestMain, or testkit.Main", folder)
+		}
 	}
 }
 

@@ -12,7 +12,11 @@ import (
 	"os/exec"
 	"strings"
 	"testing"
+
+	"go.uber.org/goleak"
 )
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 // layers is the layer of each package. A package imports only from lower
 // layers; packages of one layer do not import each other.

@@ -5,6 +5,7 @@ import (
 	"strings"
 	"testing"
 
+	"go.uber.org/goleak"
 	"pgregory.net/rapid"
 
 	"micronode/b3"
@@ -13,6 +14,8 @@ import (
 	"micronode/internal/oap"
 	"micronode/internal/testkit"
 )
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 // sample is an invitation with what a machine at home has.
 func sample() Invitation {

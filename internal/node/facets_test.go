@@ -8,12 +8,12 @@ import (
 	"net/http"
 	"strings"
 	"testing"
-	"time"
 
 	"micronode/b3"
 	"micronode/client"
 	"micronode/fault"
 	"micronode/internal/config"
+	"micronode/internal/testkit"
 )
 
 // allFacets turns all facets on.
@@ -36,21 +36,14 @@ func (n *runningNode) newLocalClient(t *testing.T) *client.Client {
 	return c
 }
 
-// poll repeats a call until the answer is the expected one; the test's own
-// deadline is the bound.
-func poll[T any](t *testing.T, ask func() (T, error), good func(T) bool) T {
+// poll repeats a call until the answer is the expected one.
+func poll[T any](t *testing.T, ask func() (T, error), good func(T) bool) (got T) {
 	t.Helper()
-	for {
-		got, err := ask()
-		if err == nil && good(got) {
-			return got
-		}
-		select {
-		case <-t.Context().Done():
-			t.Fatalf("it never was: %v, %v", got, err)
-		case <-time.After(5 * time.Millisecond):
-		}
+	var err error
+	if !testkit.Poll(func() bool { got, err = ask(); return err == nil && good(got) }) {
+		t.Fatalf("it never was as expected; at last: %v, %v", got, err)
 	}
+	return got
 }
 
 // A follower finds what an account posts; a stored object is found by its

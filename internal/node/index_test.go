@@ -37,17 +37,8 @@ func (n *runningNode) waitResolved(t *testing.T, id string) index.Resolution {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for {
-		found, err := n.index.Resolve(t.Context(), parsed, index.Options{})
-		if err == nil && len(found.Providers) > 0 {
-			return found
-		}
-		select {
-		case <-t.Context().Done():
-			t.Fatalf("%s was not found: %v", id, err)
-		case <-time.After(10 * time.Millisecond):
-		}
-	}
+	return poll(t, func() (index.Resolution, error) { return n.index.Resolve(t.Context(), parsed, index.Options{}) },
+		func(found index.Resolution) bool { return len(found.Providers) > 0 })
 }
 
 func (n *runningNode) stopAndWait(t *testing.T) {
@@ -88,31 +79,6 @@ func TestTwoNodesFindEachOthersObjects(t *testing.T) {
 	}
 	b.stopAndWait(t)
 	a.stopAndWait(t)
-}
-
-// Two nodes that have never connected find each other's objects in the DHT, and
-// the banner says how to join it.
-func TestTwoNodesMeetInTheDHT(t *testing.T) {
-	dht := func(more ...config.Flag) []config.Flag {
-		return append(more, config.Flag{Key: "index.dht.addr", Value: "127.0.0.1:0", Name: "test"})
-	}
-	a := start(t, 2, dht(config.Flag{Key: "index.dht.enabled", Value: "true", Name: "test"})...)
-	where := a.Info().DHT
-	if len(where) == 0 || !strings.Contains(where[0], "/p2p/12D3Koo") || !slices.Equal(a.Status().Listen.DHT, where) {
-		t.Fatalf("%v", where)
-	}
-	b := start(t, 2, dht(config.Flag{Key: "index.dht.bootstrap", Value: where[0], Name: "test"})...)
-	address := a.put(t, "hello from a")
-	b.waitResolved(t, address.String()) // although no other node was there when it was put
-	if _, created, err := b.index.Fetch(t.Context(), address); err != nil || !created {
-		t.Error(created, err)
-	}
-	b.stopAndWait(t)
-	a.stopAndWait(t)
-	_, err := New(t.Context(), testOptions(t, config.Flag{Key: "index.dht.bootstrap", Value: "/ip4/127.0.0.1/udp/1", Name: "test"}))
-	if err == nil || !strings.Contains(err.Error(), "index.dht.bootstrap") {
-		t.Error(err)
-	}
 }
 
 // Names are kept in the folder, each in a file that a restart reads, and are

@@ -9,6 +9,7 @@ import (
 	"micronode/client"
 	"micronode/fault"
 	"micronode/internal/capability"
+	"micronode/internal/testkit"
 )
 
 // forWholeAndSplit runs a test on a node of one process, and on one whose
@@ -23,7 +24,7 @@ func forWholeAndSplit(t *testing.T, test func(t *testing.T, gate *runningNode)) 
 	for _, by := range []string{"socket", "URL"} {
 		t.Run("with the mailbox elsewhere, by "+by, func(t *testing.T) {
 			k := newSplitNode(t, map[string][]string{"gateway": {"gateway", "store", "edge", "overlay", "registry", "index"}, "mailbox": {"mailbox"}})
-			at := freePort(t)
+			at := testkit.FreeAddress(t)
 			if by == "URL" {
 				k.urls["mailbox"] = "http://" + at
 			}

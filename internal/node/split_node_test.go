@@ -230,17 +230,7 @@ func TestAPartThatGoesAwayComesBack(t *testing.T) {
 // waitReadiness polls readiness until it is as expected.
 func (n *runningNode) waitReadiness(t *testing.T, c *client.Client, so func(client.Readiness) bool) client.Readiness {
 	t.Helper()
-	for {
-		verdict, err := c.Ready(t.Context())
-		if err == nil && so(verdict) {
-			return verdict
-		}
-		select {
-		case <-t.Context().Done():
-			t.Fatalf("%+v, %v", verdict, err)
-		case <-time.After(10 * time.Millisecond):
-		}
-	}
+	return poll(t, func() (client.Readiness, error) { return c.Ready(t.Context()) }, so)
 }
 
 // A node with --only must know the addresses of the other parts, and share
@@ -357,22 +347,6 @@ func TestWrongProcessAtPartAddr(t *testing.T) {
 	}
 }
 
-// freePort is an address without a listener, as far as can be known. It is
-// below the kernel's ephemeral ports: such a one could go to the next
-// connection that any process opens, before the node listens on it.
-func freePort(t *testing.T) string {
-	t.Helper()
-	for range 100 {
-		address := fmt.Sprintf("127.0.0.1:%d", 20_000+rand.IntN(12_000))
-		if taken, err := net.Listen("tcp", address); err == nil {
-			_ = taken.Close()
-			return address
-		}
-	}
-	t.Fatal("a hundred ports are taken")
-	return ""
-}
-
 // Parts that are reached by URL authenticate each other by capabilities.
 func TestPartsReachedByURL(t *testing.T) {
 	k := newSplitNode(t, map[string][]string{"gateway": {"gateway", "edge", "registry"}, "core": {"index", "store", "overlay", "mailbox"}})
@@ -395,6 +369,23 @@ func TestPartsReachedByURL(t *testing.T) {
 	whole.stopAndWait(t)
 	gate.stopAndWait(t)
 	rest.stopAndWait(t)
+}
+
+// freePort is an address of 127.0.0.1, where the script reaches its nodes,
+// without a listener as far as can be known. It is below the kernel's ephemeral
+// ports: such a one could go to the next connection that any process opens,
+// before the node listens on it.
+func freePort(t *testing.T) string {
+	t.Helper()
+	for range 100 {
+		address := fmt.Sprintf("127.0.0.1:%d", 20_000+rand.IntN(12_000))
+		if taken, err := net.Listen("tcp", address); err == nil {
+			_ = taken.Close()
+			return address
+		}
+	}
+	t.Fatal("a hundred ports are taken")
+	return ""
 }
 
 // The gateway forwards every accepted request with a capability that covers

@@ -11,6 +11,7 @@ import (
 	"micronode/client"
 	"micronode/fault"
 	"micronode/internal/capability"
+	"micronode/internal/testkit"
 )
 
 // tokenClient is a client that shows a token on the gateway.
@@ -191,13 +192,9 @@ func TestPartsShareWhatIsRevoked(t *testing.T) {
 			t.Fatal(err)
 		}
 		for group, one := range all {
-			for one.authority.Check(token, capability.Request{Scope: capability.Admin}) == nil {
-				select {
-				case <-t.Context().Done():
-					t.Fatalf("%s has not heard what %s revoked", group, where)
-				case <-time.After(10 * time.Millisecond):
-				}
-			}
+			testkit.WaitFor(t, group+" has heard what "+where+" revoked", func() bool {
+				return one.authority.Check(token, capability.Request{Scope: capability.Admin}) != nil
+			})
 		}
 	}
 	for _, one := range all {

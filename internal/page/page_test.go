@@ -15,12 +15,16 @@ import (
 	"testing/synctest"
 	"time"
 
+	"go.uber.org/goleak"
+
 	"micronode/client"
 	"micronode/fault"
 	"micronode/internal/flow"
 	"micronode/internal/ingress"
 	"micronode/internal/observe"
 )
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 // newTestPage is a page with files of the test behind a server.
 func newTestPage(t *testing.T) (*Page, *ingress.Server) {

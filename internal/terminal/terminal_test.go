@@ -6,11 +6,14 @@ import (
 	"strings"
 	"testing"
 
+	"go.uber.org/goleak"
 	"pgregory.net/rapid"
 
 	"micronode/client"
 	"micronode/fault"
 )
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 // Untrusted text stays readable and cannot act on a terminal.
 func TestSanitize(t *testing.T) {

@@ -38,7 +38,7 @@ func TestAnotherModuleImportsTheSDK(t *testing.T) {
 		{"run", "-mod=mod", "."},
 	} {
 		command := exec.Command("go", arguments...)
-		command.Dir, command.Env = folder, append(os.Environ(), "MICRO_URL=http://127.0.0.1:9", "GOFLAGS=", "GOWORK=off")
+		command.Dir, command.Env = folder, append(os.Environ(), "MICRO_URL=http://127.0.0.1:9", "GOFLAGS=-trimpath", "GOWORK=off") // with what is compiled already
 		out, err := command.CombinedOutput()
 		if err != nil {
 			t.Fatalf("go %s: %v\n%s", strings.Join(arguments, " "), err, out)

@@ -88,7 +88,9 @@ func (r runner) run(packages, flags []string) error {
 	flaky := 0
 	for _, test := range failed {
 		fmt.Fprintf(r.out, "again, by itself: %s.%s\n", test.pkg, test.name)
-		second, err := r.goTest(append(slices.Clone(flags), "-count=1", "-run", test.pattern(), test.pkg))
+		// What the whole run covered is not to be replaced by what one test covers.
+		alone := slices.DeleteFunc(slices.Clone(flags), func(flag string) bool { return strings.HasPrefix(flag, "-coverprofile") })
+		second, err := r.goTest(append(alone, "-count=1", "-run", test.pattern(), test.pkg))
 		if err != nil {
 			return err
 		}

@@ -70,3 +70,21 @@ func TestRetest(t *testing.T) {
 		})
 	}
 }
+
+// A profile of coverage is that of the whole run, also if a test ran again.
+func TestAProfileIsOfTheWholeRun(t *testing.T) {
+	t.Parallel()
+	kept := t.TempDir()
+	profile := filepath.Join(kept, "profile")
+	r := runner{folder: "testdata/shop", flaky: filepath.Join(kept, "flaky"), totals: filepath.Join(kept, "totals"), most: 2, slow: time.Minute, out: new(bytes.Buffer), environment: []string{"SHOP_MARKS=" + kept}}
+	if err := r.run([]string{"./flaky", "./fine"}, []string{"-count=1", "-vet=off", "-coverpkg=shop/fine", "-coverprofile=" + profile}); err != nil {
+		t.Fatal(err)
+	}
+	written, err := os.ReadFile(profile)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := os.Stat(filepath.Join(kept, "flaky")); err != nil || !strings.Contains(string(written), "shop/fine/fine.go:3") {
+		t.Errorf("nothing was flaky (%v), or the profile is that of the test that ran again: %q", err, written)
+	}
+}

@@ -1,0 +1,3 @@
+package fine
+
+func milk() int { return 1 }

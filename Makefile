@@ -26,7 +26,7 @@ export GOFLAGS := $(strip $(filter-out -trimpath,$(shell $(GO) env GOFLAGS)) -tr
 export GORACE ?= atexit_sleep_ms=10
 
 # What each package must have covered, in per cent.
-COVERED := micronode/b3=90 micronode/internal/corr=90 micronode/internal/typo=90 micronode/fault=90 micronode/client=90 micronode/internal/flow=90 \
+COVERED := micronode/b3=90 micronode/internal/corr=90 micronode/internal/typo=90 micronode/internal/tokentext=90 micronode/fault=90 micronode/client=90 micronode/internal/flow=90 \
            micronode/internal/supervise=90 micronode/internal/observe=90 micronode/internal/config=90 \
            micronode/internal/capability=90 micronode/internal/amnesia=90 micronode/internal/ingress=90 \
            micronode/internal/store=90 micronode/internal/store/s3=90 micronode/internal/node=85 micronode/internal/edge=88 \

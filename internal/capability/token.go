@@ -11,11 +11,12 @@ import (
 	"gopkg.in/macaroon.v2"
 
 	"micronode/fault"
+	"micronode/internal/tokentext"
 )
 
 // Prefix begins every token, so that people, log filters and scanners for
 // leaked secrets recognise one. The 1 is the version of the format.
-const Prefix = "mn1_"
+const Prefix = tokentext.Prefix
 
 // The limits of a token. Both are checked before any cryptography.
 const (

@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
+	"net/url"
 	"slices"
 	"strings"
 	"testing"
@@ -17,6 +18,7 @@ import (
 
 	"micronode/fault"
 	"micronode/internal/testkit"
+	"micronode/internal/tokentext"
 )
 
 var noon = time.Date(2026, 11, 14, 12, 0, 0, 0, time.UTC)
@@ -498,5 +500,15 @@ func TestFamily(t *testing.T) {
 	voucher, err := a.MintVoucher(Caveats{Scopes: []Scope{EdgePurge}})
 	if err != nil || Family(voucher) != "" || Family("mn1_x") != "" || Family("") != "" {
 		t.Errorf("%v: a voucher has the family %q", err, Family(voucher))
+	}
+}
+
+// What looks for tokens in texts knows those that are minted.
+func TestAMintedTokenIsFoundInTexts(t *testing.T) {
+	token := mint(t, freshAuthority(t), Caveats{Scopes: []Scope{Admin}})
+	for _, text := range []string{"x" + token, url.QueryEscape(strings.ReplaceAll(token, "_", "%5F")), base64.StdEncoding.EncodeToString([]byte(":" + token))} {
+		if !tokentext.Found(text) || strings.Contains(tokentext.Redact(text), token[len(token)/2:]) {
+			t.Errorf("%q is not found", text)
+		}
 	}
 }

@@ -21,10 +21,11 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 // layers is the layer of each package. A package imports only from lower
 // layers; packages of one layer do not import each other.
 var layers = map[string]int{
-	"b3":            0,
-	"fault":         0,
-	"internal/corr": 0,
-	"internal/typo": 0,
+	"b3":                 0,
+	"fault":              0,
+	"internal/corr":      0,
+	"internal/tokentext": 0,
+	"internal/typo":      0,
 
 	"internal/breaker":   1,
 	"internal/disk":      1,

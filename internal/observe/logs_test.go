@@ -3,6 +3,7 @@ package observe_test
 import (
 	"bytes"
 	"context"
+	"encoding/base64"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -47,6 +48,38 @@ func TestLogsKeepTheRulesOfSlog(t *testing.T) {
 		}
 		return line
 	})
+}
+
+// A capability of this node is not in a log line, wherever in it and however it
+// was encoded: in a URL, an error, a header, a message.
+func TestNoCapabilityIsLogged(t *testing.T) {
+	const token = "mn1_AgIZAQEICh4jT2dKv-AAAAAAAAAAAgAABiDx_2y0x7VhQ2pq9bM3n4kR5tL8sWcZ1eYdUfGhIjKl"
+	escaped := strings.ReplaceAll(strings.ReplaceAll(token, "_", "%5F"), "A", "%41")
+	secretPart := token[20:40]
+	for name, text := range map[string]string{
+		"as it is":        token,
+		"percent-encoded": escaped,
+		"twice":           url.QueryEscape(escaped),
+		"base64":          base64.StdEncoding.EncodeToString([]byte("user:" + token)),
+		"base64 of a URL": url.QueryEscape(base64.URLEncoding.EncodeToString([]byte(token))),
+	} {
+		for _, format := range []string{"json", "text"} {
+			logs, out := newLogs(t, format)
+			logs.SetLevel(slog.LevelDebug)
+			target := &url.URL{Scheme: "https", Host: "tiles.test", Path: "/x", RawQuery: "q=" + text}
+			logs.Logger().Debug("asked for /"+text+"/x", "url", target, "path", "/"+text+"/x", "err", &url.Error{Op: "Get", URL: target.String(), Err: errors.New("Bearer " + text)},
+				"header", http.Header{"Referer": {"https://tiles.test/?" + text}, "X-" + text: {"1"}}, "query", url.Values{text: {text}})
+			line := out.String()
+			if strings.Count(line, "[redacted]") < 5 {
+				t.Errorf("%s: %s", name, line)
+			}
+			for _, part := range []string{secretPart, text[len(text)-30:]} {
+				if strings.Contains(line, part) {
+					t.Errorf("%s: %q is in %s", name, part, line)
+				}
+			}
+		}
+	}
 }
 
 // A journal has the time of each line; a program that reads JSON wants it too.

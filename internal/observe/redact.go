@@ -9,6 +9,8 @@ import (
 	"regexp"
 	"strings"
 	"sync"
+
+	"micronode/internal/tokentext"
 )
 
 // redacted replaces a secret.
@@ -78,11 +80,10 @@ type secretPattern struct {
 // The patterns are compiled on first use: most processes that import this
 // package, the command line among them, never need them.
 var secretPatterns = []secretPattern{
-	{[]string{"bearer"}, lazyRegexp(`(?i)\b(bearer)[ \t]+[A-Za-z0-9._~+/=-]+`), "$1 " + redacted},
+	{[]string{"bearer"}, lazyRegexp(`(?i)\b(bearer)[ \t]+[A-Za-z0-9._~+/=-]+(?:\[redacted\])?`), "$1 " + redacted},
 	{[]string{"authorization"}, lazyRegexp(`(?i)(authorization"?[ \t]*[:=][ \t]*"?)(?:(?:basic|digest|negotiate|bearer)[ \t]+)?[^\s",;]+`), "${1}" + redacted},
 	{[]string{"token", "secret", "passw", "passphrase", "macaroon", "api_key", "apikey", "api-key"},
 		lazyRegexp(`(?i)([a-z0-9_.-]*(?:token|secret|passwo?r?d|passphrase|macaroon|api[_-]?key)[a-z0-9_.-]*(?:=|"[ \t]*:[ \t]*)"?)[^\s"&,;]+`), "${1}" + redacted},
-	{[]string{"mn1_"}, lazyRegexp(`\bmn1_[A-Za-z0-9_-]+|mn1_AgI[A-Za-z0-9_-]+`), "mn1_" + redacted}, // capabilities of this node, wherever somebody put one
 	{[]string{"://"}, lazyRegexp(`(://)[^/\s:@]*:[^/\s@]+@`), "${1}" + redacted + "@"},
 	{[]string{"private key"}, lazyRegexp(`(?s)(-----BEGIN [A-Z ]*PRIVATE KEY-----).*?(-----END [A-Z ]*PRIVATE KEY-----|$)`), "${1}" + redacted + "${2}"},
 }
@@ -91,9 +92,12 @@ func lazyRegexp(pattern string) func() *regexp.Regexp {
 	return sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(pattern) })
 }
 
-// scrub removes secrets from a text by their shape: bearer tokens, passwords in
-// URLs, token=… and the like, private keys.
+// scrub removes secrets from a text by their shape: capabilities of this node
+// however they are encoded, bearer tokens, passwords in URLs, token=… and the
+// like, private keys. Capabilities are first: a pattern would cut off the part
+// of one that it knows, and leave the rest.
 func scrub(text string) string {
+	text = tokentext.Redact(text)
 	for _, shape := range secretPatterns {
 		if shape.mayMatch(text) {
 			text = shape.pattern().ReplaceAllString(text, shape.replacement)
@@ -193,6 +197,10 @@ func redactTree(node any) any {
 				node[name] = redacted
 			} else {
 				node[name] = redactTree(node[name])
+			}
+			if clean := scrub(name); clean != name {
+				node[clean] = node[name]
+				delete(node, name)
 			}
 		}
 	}

@@ -10,11 +10,11 @@ import (
 
 	"micronode/fault"
 	"micronode/internal/breaker"
-	"micronode/internal/capability"
 	"micronode/internal/edge/fill/freshness"
 	"micronode/internal/flow"
 	"micronode/internal/store"
 	"micronode/internal/supervise"
+	"micronode/internal/tokentext"
 )
 
 // Spec is what a cache is made of.
@@ -319,7 +319,7 @@ func (c *Cache) Stats() Stats {
 func redactedURL(r Request) string {
 	const limit = 256
 	text := "https://" + r.Host + r.Path
-	if capability.Found(text) {
+	if tokentext.Found(text) {
 		return "https://…"
 	}
 	if len(text) > limit {

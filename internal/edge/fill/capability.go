@@ -5,14 +5,14 @@ import (
 	"slices"
 
 	"micronode/fault"
-	"micronode/internal/capability"
+	"micronode/internal/tokentext"
 )
 
 // checkForwarded refuses headers that would show the origin a capability of
 // this node. One that is carried as it is meant to be never comes here.
 func checkForwarded(header http.Header) error {
 	for name, values := range header {
-		if slices.ContainsFunc(values, capability.Found) {
+		if slices.ContainsFunc(values, tokentext.Found) {
 			return foundCapability("header " + name)
 		}
 	}
@@ -22,9 +22,9 @@ func checkForwarded(header http.Header) error {
 // checkURL refuses a path or query that would.
 func (t target) checkURL() error {
 	switch {
-	case capability.Found(t.path):
+	case tokentext.Found(t.path):
 		return foundCapability("path")
-	case capability.Found(t.query):
+	case tokentext.Found(t.query):
 		return foundCapability("query")
 	default:
 		return nil

@@ -11,12 +11,13 @@ import (
 // band are required.
 type FairSpec struct {
 	Service        string
-	Quantum        int        // bytes that a class may take in one turn; about as much as a usual item costs
-	Urgent         BandSpec   // taken before all other items, in order; none without a name
-	Bands          []BandSpec // share what is left
-	Waiting        int        // how many producers may wait for room; zero means that none waits
-	MaxOutstanding int        // the most items that are taken and not yet Done, over all classes; zero means no limit and no Done
-	Members        bool       // a class is shared by members, which do not trust each other either; all items cost the same
+	Quantum        int          // bytes that a class may take in one turn; about as much as a usual item costs
+	Urgent         BandSpec     // taken before all other items, in order; none without a name
+	Bands          []BandSpec   // share what is left
+	Waiting        int          // how many producers may wait for room; zero means that none waits
+	MaxOutstanding int          // the most items that are taken and not yet Done, over all classes; zero means no limit and no Done
+	Shared         *SharedBytes // a budget of bytes that it shares with other queues; nil if there is none
+	Members        bool         // a class is shared by members, which do not trust each other either; all items cost the same
 	From           string
 	To             string
 	Each           string
@@ -69,6 +70,9 @@ type FairItem[T any] struct {
 // the member with the fewest comes first, and a full band evicts the newest item
 // of the member that has the most waiting.
 //
+// With Shared, the bands of all queues that have the same budget share it, too:
+// a band may hold at most as many bytes as the budget has left.
+//
 // An idle queue costs next to nothing, because there is one for each of ten
 // thousand sessions, and most of them are empty. A class exists while it holds
 // items; the garbage collector may take the memory of an empty queue; errors
@@ -81,6 +85,7 @@ type Fair[T any] struct {
 	maxWaiting     int // how many producers may wait for room
 	maxOutstanding int // how many items may be outstanding; zero means no limit
 	members        bool
+	shared         *SharedBytes
 
 	mu               sync.Mutex //lockblock:leaf a few assignments for each item of a batch; waking happens after unlock
 	closed           bool
@@ -138,7 +143,7 @@ func NewFair[T any](inv *Inventory, spec FairSpec) *Fair[T] {
 	if spec.Quantum < 1 || len(spec.Bands) == 0 {
 		panic("flow: a fair queue of " + spec.Service + " needs a quantum and a band")
 	}
-	f := &Fair[T]{inv: inv, service: spec.Service, quantum: spec.Quantum, maxWaiting: spec.Waiting, maxOutstanding: spec.MaxOutstanding, members: spec.Members, bands: make([]band, 1+len(spec.Bands))}
+	f := &Fair[T]{inv: inv, service: spec.Service, quantum: spec.Quantum, maxWaiting: spec.Waiting, maxOutstanding: spec.MaxOutstanding, members: spec.Members, shared: spec.Shared, bands: make([]band, 1+len(spec.Bands))}
 	if spec.MaxOutstanding > 0 {
 		f.outstanding = map[classKey]int{}
 	}
@@ -167,7 +172,7 @@ func (f *Fair[T]) enrol(spec FairSpec, i int, one BandSpec) {
 	f.bands[i].spec = one
 	f.bands[i].serial = f.inv.enrol(Entry{
 		Service: spec.Service, Name: one.Name, Kind: kindQueue, Cap: one.Cap,
-		Policy: one.Policy.String(), Displaces: i != Urgent, From: spec.From, To: spec.To, Each: spec.Each, Effect: spec.Effect, Next: spec.Next,
+		Bytes: one.Bytes, Policy: one.Policy.String(), Displaces: i != Urgent, From: spec.From, To: spec.To, Each: spec.Each, Effect: spec.Effect, Next: spec.Next,
 	}, fairBand[T]{f, i}).serial
 }
 
@@ -232,5 +237,5 @@ func (f *Fair[T]) read(i int) (depth int, counts Counts) {
 	defer f.mu.Unlock()
 	b := &f.bands[i]
 	return b.items, Counts{Accepted: b.accepted, Delivered: b.delivered, Refused: b.refused, Dropped: b.dropped, Expired: b.withdrawn,
-		Utilization: max(float64(b.items)/float64(max(1, b.spec.Cap)), float64(b.bytes)/float64(max(1, b.spec.Bytes)))}
+		Utilization: max(float64(b.items)/float64(max(1, b.spec.Cap)), float64(b.bytes)/float64(max(1, f.byteLimit(i))))}
 }

@@ -2,18 +2,18 @@ package flow
 
 // makeRoom returns the class that loses items for a new item that does not fit,
 // and how many; zero if the new item is to be refused. Guarded by mu.
-func (f *Fair[T]) makeRoom(b int, p *FairItem[T], mayOwn bool) (*class, int) {
+func (f *Fair[T]) makeRoom(b int, p *FairItem[T], mayOwn bool, limit int) (*class, int) {
 	in := &f.bands[b]
-	if b == Urgent || p.Cost > in.spec.Bytes {
+	if b == Urgent || p.Cost > limit {
 		return nil, 0
 	}
-	own := f.classOf(classKey{b, p.Class}) // the band is full, so there is a slab
+	own := f.classOf(classKey{b, p.Class}) // something waits, so there is a slab
 	items, bytes := 1, p.Cost              // what its class would hold
 	if own != nil {
 		items, bytes = items+own.waiting.n, bytes+own.bytes
 	}
-	if rich := f.richer(in, b, p.Cost, items, bytes); rich != nil {
-		if n := f.toll(in, rich, p.Cost, bytes); n > 0 {
+	if rich := f.richer(in, b, p.Cost, items, bytes, limit); rich != nil {
+		if n := f.toll(in, rich, p.Cost, bytes, limit); n > 0 {
 			return rich, n
 		}
 	}
@@ -23,7 +23,7 @@ func (f *Fair[T]) makeRoom(b int, p *FairItem[T], mayOwn bool) (*class, int) {
 		}
 	}
 	if mayOwn && own != nil && in.spec.Policy == DropOldest {
-		return own, f.toll(in, own, p.Cost, 0)
+		return own, f.toll(in, own, p.Cost, 0, limit)
 	}
 	return nil, 0
 }
@@ -31,8 +31,8 @@ func (f *Fair[T]) makeRoom(b int, p *FairItem[T], mayOwn bool) (*class, int) {
 // richer finds the class that holds most of what is short, or nil if none holds
 // more of it than the class of the new item would: in items if no slot is left,
 // in bytes if there are too few, in both if both are short. Guarded by mu.
-func (f *Fair[T]) richer(in *band, b, cost, items, bytes int) *class {
-	full, short := in.items == in.spec.Cap, in.bytes+cost > in.spec.Bytes
+func (f *Fair[T]) richer(in *band, b, cost, items, bytes, limit int) *class {
+	full, short := in.items == in.spec.Cap, in.bytes+cost > limit
 	if full && items > in.items-items || short && bytes >= in.bytes-(bytes-cost) {
 		return nil // it has half of the band, so no class has more; a flood ends here
 	}
@@ -62,8 +62,8 @@ func (f *Fair[T]) richer(in *band, b, cost, items, bytes int) *class {
 // toll is how many items a class has to lose to make room for a new item of
 // this cost. It is zero if the class cannot lose that many, because it loses
 // none once it holds no more than keeps bytes. Guarded by mu.
-func (f *Fair[T]) toll(in *band, c *class, cost, keeps int) (n int) {
-	need := in.bytes + cost - in.spec.Bytes
+func (f *Fair[T]) toll(in *band, c *class, cost, keeps, limit int) (n int) {
+	need := in.bytes + cost - limit
 	if need <= 0 {
 		return 1 // only a slot is missing
 	}

@@ -29,7 +29,7 @@ func (f *Fair[T]) TryPush(b int, p FairItem[T]) error {
 		f.mu.Unlock()
 		return f.closedErr()
 	}
-	if !f.bands[b].fits(p.Cost) {
+	if !f.bands[b].fits(p.Cost, f.byteLimit(b)) {
 		err := f.refuse(b)
 		f.mu.Unlock()
 		return err
@@ -100,7 +100,7 @@ func (f *Fair[T]) AwaitRoom(ctx context.Context, b, cost int) error {
 		f.inv.seam.point("fair room")
 		f.mu.Lock()
 		err := f.roomFor(b, max(cost, 1))
-		if err == nil || f.closed || f.pushers.n >= f.maxWaiting {
+		if err == nil || f.closed || f.pushers.n >= f.maxWaiting || f.isEmpty() { // what makes room in other queues wakes nobody here
 			f.putWaiter(w)
 			f.mu.Unlock()
 			return err
@@ -121,7 +121,7 @@ func (f *Fair[T]) roomFor(b, cost int) error {
 	switch {
 	case f.closed:
 		return f.closedErr()
-	case f.bands[b].fits(cost):
+	case f.bands[b].fits(cost, f.byteLimit(b)):
 		return nil
 	case f.bands[b].busy == nil:
 		f.bands[b].busy = &fault.Error{Op: f.op(b), Kind: fault.Busy}
@@ -144,12 +144,12 @@ func (f *Fair[T]) offer(b int, p *FairItem[T], turned []T, own bool) ([]T, bool)
 	if f.closed {
 		return turned, false
 	}
-	in := &f.bands[b]
-	if in.fits(p.Cost) {
+	in, limit := &f.bands[b], f.byteLimit(b) // once: other queues change it meanwhile
+	if in.fits(p.Cost, limit) {
 		f.enqueue(b, p)
 		return turned, true
 	}
-	donor, n := f.makeRoom(b, p, own)
+	donor, n := f.makeRoom(b, p, own, limit)
 	if n == 0 {
 		in.refused++
 		return turned, false
@@ -166,8 +166,24 @@ func (f *Fair[T]) offer(b int, p *FairItem[T], turned []T, own bool) ([]T, bool)
 	return turned, true
 }
 
-func (b *band) fits(cost int) bool {
-	return b.items < b.spec.Cap && b.bytes+cost <= b.spec.Bytes
+// fits reports whether a band has room for an item, within a limit of bytes.
+func (b *band) fits(cost, limit int) bool {
+	return b.items < b.spec.Cap && b.bytes+cost <= limit
+}
+
+// byteLimit is how many bytes a band may hold now: less than its own bound while
+// other queues hold much of the budget that they share. What is urgent may use
+// all that is left, everything else at most as much. Guarded by mu.
+func (f *Fair[T]) byteLimit(b int) int {
+	in := &f.bands[b]
+	switch {
+	case f.shared == nil:
+		return in.spec.Bytes
+	case b == Urgent:
+		return min(in.spec.Bytes, in.bytes+f.shared.left())
+	default:
+		return min(in.spec.Bytes, f.shared.left())
+	}
 }
 
 // enqueue puts an item behind the others of its class. Guarded by mu.
@@ -175,6 +191,7 @@ func (f *Fair[T]) enqueue(b int, p *FairItem[T]) {
 	in := &f.bands[b]
 	in.items++
 	in.bytes += p.Cost
+	f.shared.add(p.Cost)
 	in.accepted++
 	if f.slab == nil {
 		f.ensureSlab()

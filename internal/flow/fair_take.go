@@ -27,6 +27,7 @@ func (f *Fair[T]) remove(c *class, at int32, to *T) {
 func (f *Fair[T]) subtract(b, cost int) {
 	f.bands[b].items--
 	f.bands[b].bytes -= cost
+	f.shared.add(-cost)
 }
 
 // Take moves items into into, waiting until ctx ends for the first one. It
@@ -115,10 +116,13 @@ func (f *Fair[T]) takeBatch(into []T, most int) (n int) {
 // again and finds it through the weak pointer; that of an idle queue is garbage
 // collected. Guarded by mu.
 func (f *Fair[T]) releaseSlab() {
-	if f.urgent.n == 0 && f.turn == nil {
+	if f.isEmpty() {
 		f.slab = nil
 	}
 }
+
+// isEmpty reports whether nothing waits. Guarded by mu.
+func (f *Fair[T]) isEmpty() bool { return f.urgent.n == 0 && f.turn == nil }
 
 // hasReady says whether anything waits that may be taken now. Guarded by mu.
 func (f *Fair[T]) hasReady() bool {

@@ -36,6 +36,7 @@ type Entry struct {
 	Name      string
 	Kind      string // queue, lane, bus, snapshot, permits
 	Cap       int
+	Bytes     int // queues that are bounded in bytes, too: how many
 	Waiting   int // lanes and permits: how many may wait
 	Policy    string
 	Displaces bool // it is shared by classes: a new item may displace those of the class that holds most

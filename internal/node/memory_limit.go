@@ -154,10 +154,13 @@ type memoryBudget struct {
 // memoryBudgets is the one list of what takes memory, and how much at the
 // defaults in c: what is kept, and what requests hold. On says which facets run.
 func memoryBudgets(c *Config, on facet.Config) (list []memoryBudget) {
-	size := func(key string, of *config.Size, times float64, counts bool) {
+	sizeFrom := func(least config.Size, key string, of *config.Size, times float64, counts bool) {
 		list = append(list, memoryBudget{key, uint64(float64(*of) * times), counts, func(factor float64) {
-			*of = max(config.MiB, config.Size(float64(*of)*factor)/config.MiB*config.MiB)
+			*of = max(least, config.Size(float64(*of)*factor)/config.MiB*config.MiB)
 		}})
+	}
+	size := func(key string, of *config.Size, times float64, counts bool) {
+		sizeFrom(config.MiB, key, of, times, counts)
 	}
 	count := func(key string, of *int, each uint64, least int, counts bool) {
 		list = append(list, memoryBudget{key, uint64(*of) * each, counts, func(factor float64) { *of = max(least, int(float64(*of)*factor)) }})
@@ -169,12 +172,15 @@ func memoryBudgets(c *Config, on facet.Config) (list []memoryBudget) {
 	list = append(list, memoryBudget{"edge.cache.max_bytes", uint64(edgeCache), true, func(factor float64) {
 		c.Edge.Cache.MaxBytes = config.Auto[config.Size]{Value: max(config.MiB, config.Size(float64(edgeCache)*factor)/config.MiB*config.MiB)}
 	}})
+	size("edge.cache.arriving_bytes", &c.Edge.Cache.ArrivingBytes, 1, true)
 	size("index.cache.bytes", &c.Index.Cache.Bytes, 1, true)
 	size("index.cache.shelf_bytes", &c.Index.Cache.PreparedBytes, 1, true)
 	size("mailbox.ram_bytes", &c.Mailbox.RAMBytes, 1, true)
 	count("mailbox.keys", &c.Mailbox.Keys, keyBytes, 10_000, true)
 	size("registry.storage.ram_bytes", &c.Registry.Storage.RAMBytes, 1, true)
 	size("overlay.gossip.history_bytes", &c.Overlay.Gossip.HistoryBytes, 1, true)
+	sizeFrom(2*config.MiB, "overlay.gossip.ingress_bytes", &c.Overlay.Gossip.IngressBytes, 2, true)
+	sizeFrom(4*config.MiB, "overlay.peer.total_bytes", &c.Overlay.Peer.TotalBytes, 1, true)
 	count("overlay.gossip.seen", &c.Overlay.Gossip.Seen, seenBytes, 10_000, true)
 	size("limits.memory", &c.Limits.Memory, 1, true)
 	count("limits.max_conns", &c.Limits.MaxConns, connBytes, 256, true)

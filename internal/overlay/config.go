@@ -38,6 +38,7 @@ type PeerSection struct {
 	InflightFrames int         `toml:"inflight_frames" doc:"The maximum number of frames between the queue of a peer and its connection." seed:"overlay.peer.inflight_frames" restart:"true"`
 	MaxRPS         int         `toml:"max_rps" doc:"The rate of frames per second that is accepted from one peer, with a burst of the same size. Zero is no limit." seed:"overlay.peer.max_rps" restart:"true"`
 	QueueBytes     config.Size `toml:"queue_bytes" doc:"The maximum size of the queue to one peer." restart:"true"`
+	TotalBytes     config.Size `toml:"total_bytes" doc:"The maximum size of the queues to all peers together. One peer may use at most as much as is still free." restart:"true"`
 	Topics         int         `toml:"topics" doc:"The maximum number of distinct topics of one peer." restart:"true"`
 	Streams        int         `toml:"streams" doc:"The maximum number of objects that one peer may fetch concurrently." restart:"true"`
 }
@@ -49,7 +50,7 @@ func DefaultConfig() Config {
 		Addr: "127.0.0.1:9500", Peers: []string{},
 		PQ: s.PQ, Handshake: s.Handshake, Progress: s.Progress, Write: s.Write, Idle: s.Idle,
 		MaxConns: s.MaxConns, HandshakeRate: s.HandshakeRate, Compress: s.Compress,
-		Peer:   PeerSection{InflightFrames: p.InflightFrames, MaxRPS: p.MaxRPS, QueueBytes: p.QueueBytes, Topics: 128, Streams: 16},
+		Peer:   PeerSection{InflightFrames: p.InflightFrames, MaxRPS: p.MaxRPS, QueueBytes: p.QueueBytes, TotalBytes: p.TotalBytes, Topics: 128, Streams: 16},
 		Gossip: gossip.DefaultConfig(),
 	}
 }
@@ -67,7 +68,7 @@ func (c Config) sessions() session.Config {
 }
 
 func (p PeerSection) sessions() session.PeerConfig {
-	return session.PeerConfig{InflightFrames: p.InflightFrames, MaxRPS: p.MaxRPS, QueueBytes: p.QueueBytes}
+	return session.PeerConfig{InflightFrames: p.InflightFrames, MaxRPS: p.MaxRPS, QueueBytes: p.QueueBytes, TotalBytes: p.TotalBytes}
 }
 
 // drop is what happens to a relayed frame for which there is no room.

@@ -57,9 +57,9 @@ type Cache struct {
 	breakers *breaker.Table      // by origin
 	files    *entryFiles         // nil without a folder
 
-	draining       atomic.Bool                       // no new fills
-	storeFailed    atomic.Pointer[storeFailureState] // the last failure of the store; nil if there was none
-	streamingBytes atomic.Int64                      // memory used by bodies that are arriving
+	draining    atomic.Bool                       // no new fills
+	storeFailed atomic.Pointer[storeFailureState] // the last failure of the store; nil if there was none
+	streaming   streamMemory                      // of bodies that are arriving
 
 	mu      sync.Mutex //lockblock:leaf maps and lists only; nothing is called that waits
 	index   *entryIndex
@@ -134,9 +134,10 @@ func New(inv *flow.Inventory, spec Spec) (*Cache, error) {
 			Service: service, Quantum: 1, MaxOutstanding: spec.Workers, Members: true, From: "handlers, warm-up", To: "edge worker",
 			Bands: []flow.BandSpec{{Name: "work", Cap: cmp.Or(spec.Queue, workCap), Bytes: cmp.Or(spec.Queue, workCap), Policy: flow.RejectNew}},
 		}),
-		breakers: breaker.New(spec.Breaker.spec()),
-		index:    newEntryIndex(spec.Cache.MaxEntries, indexBytes),
-		flights:  newFlights(),
+		breakers:  breaker.New(spec.Breaker.spec()),
+		streaming: streamMemory{limit: int64(spec.Cache.ArrivingBytes)},
+		index:     newEntryIndex(spec.Cache.MaxEntries, indexBytes),
+		flights:   newFlights(),
 	}
 	c.breakers.OnOpen = c.onBreakerOpen
 	if spec.Folder != "" {

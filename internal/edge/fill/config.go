@@ -131,13 +131,14 @@ func (c Config) freshness() freshness.Policy {
 
 // CacheConfig is the section [edge.cache]: how much is kept.
 type CacheConfig struct {
-	MaxBytes   config.Auto[config.Size] `toml:"max_bytes" restart:"true" doc:"The maximum size of cached bodies. Auto is 128 MiB in RAM, 1 GiB on disk."`
-	MaxEntries int                      `toml:"max_entries" restart:"true" doc:"The maximum number of cached answers."`
+	MaxBytes      config.Auto[config.Size] `toml:"max_bytes" restart:"true" doc:"The maximum size of cached bodies. Auto is 128 MiB in RAM, 1 GiB on disk."`
+	ArrivingBytes config.Size              `toml:"arriving_bytes" restart:"true" doc:"The memory for bodies that are arriving and are sent on meanwhile. Beyond it, a slow reader waits for the stored copy."`
+	MaxEntries    int                      `toml:"max_entries" restart:"true" doc:"The maximum number of cached answers."`
 }
 
 // DefaultCacheConfig is the configuration without any settings.
 func DefaultCacheConfig() CacheConfig {
-	return CacheConfig{MaxBytes: config.Auto[config.Size]{Auto: true}, MaxEntries: 100_000}
+	return CacheConfig{MaxBytes: config.Auto[config.Size]{Auto: true}, ArrivingBytes: 16 * config.MiB, MaxEntries: 100_000}
 }
 
 // BreakerConfig is the section [edge.breaker]: when the breaker of an origin
@@ -176,6 +177,9 @@ func (c BreakerConfig) spec() breaker.Spec {
 func (c CacheConfig) Validate() error {
 	if c.MaxEntries < 1 {
 		return config.Invalid("max_entries", "Use 1 or more.", "%d is below 1", c.MaxEntries)
+	}
+	if c.ArrivingBytes < config.MiB {
+		return config.Invalid("arriving_bytes", `Choose "1MiB" or more.`, "%s is too small for a few bodies at a time", c.ArrivingBytes)
 	}
 	return nil
 }

@@ -321,7 +321,7 @@ func (o *originFetch) startStreaming(got originResponse, resp freshness.Response
 		return nil
 	}
 	e := newEntry(o.flight.key, o.flight.forwarded, resp, got.redirectUntil)
-	g := newStreamingBody(e, sizeOf(got.ContentLength), shared, &o.cache.streamingBytes)
+	g := newStreamingBody(e, sizeOf(got.ContentLength), shared, &o.cache.streaming)
 	if !o.cache.publishBody(o.flight, g) {
 		return nil
 	}

@@ -316,7 +316,7 @@ func (w *fixture) end() {
 	if f := w.Stats().Flights; f != 0 {
 		w.t.Errorf("%d flights are still aloft", f)
 	}
-	if n := w.streamingBytes.Load(); n != 0 {
+	if n := w.streaming.used.Load(); n != 0 {
 		w.t.Errorf("%d bytes of bodies under way are held by nobody", n)
 	}
 	for _, end := range w.close {

@@ -28,11 +28,16 @@ import (
 // clean end; so its last bytes wait until the whole of it is accepted.
 
 const (
-	streamBytes     = 16 << 20               // memory for all bodies that are arriving
 	streamChunk     = 32 << 10               // unit in which it is taken
 	streamThreshold = 64 << 10               // up to this size, waiters wait for the whole body
 	streamWait      = 100 * time.Millisecond // and for one that arrives within this time
 )
+
+// streamMemory is the memory of all bodies that are arriving.
+type streamMemory struct {
+	limit int64 // set at construction
+	used  atomic.Int64
+}
 
 // streamingBody is a body that is still arriving.
 type streamingBody struct {
@@ -40,7 +45,7 @@ type streamingBody struct {
 	entry   *entry // without address and size
 	size    int64  // as declared; store.Unknown if it is not
 	shared  bool   // other requests may read it too
-	memory  *atomic.Int64
+	memory  *streamMemory
 	isLarge chan struct{} // closed when it exceeds streamThreshold
 
 	mu       sync.Mutex //lockblock:leaf guards the fields below
@@ -53,8 +58,8 @@ type streamingBody struct {
 	more     chan struct{}
 }
 
-func newStreamingBody(e *entry, size int64, shared bool, held *atomic.Int64) *streamingBody {
-	return &streamingBody{entry: e, size: size, shared: shared, memory: held, isLarge: make(chan struct{}), more: make(chan struct{})}
+func newStreamingBody(e *entry, size int64, shared bool, memory *streamMemory) *streamingBody {
+	return &streamingBody{entry: e, size: size, shared: shared, memory: memory, isLarge: make(chan struct{}), more: make(chan struct{})}
 }
 
 // write appends bytes that arrived.
@@ -85,10 +90,10 @@ func (b *streamingBody) write(p []byte) {
 // reserveChunk takes memory for one more chunk, and evicts the oldest one if
 // the budget is used up. A body always has one.
 func (b *streamingBody) reserveChunk() {
-	if b.memory.Add(streamChunk) <= streamBytes || len(b.chunks) == 0 {
+	if b.memory.used.Add(streamChunk) <= b.memory.limit || len(b.chunks) == 0 {
 		return
 	}
-	b.memory.Add(-streamChunk)
+	b.memory.used.Add(-streamChunk)
 	b.chunks[0] = nil
 	b.chunks = b.chunks[1:]
 	b.base += streamChunk
@@ -120,7 +125,7 @@ func (b *streamingBody) finish(err error) {
 		return
 	}
 	b.kept, b.err = err == nil, err
-	b.memory.Add(-int64(len(b.chunks)) * streamChunk)
+	b.memory.used.Add(-int64(len(b.chunks)) * streamChunk)
 	b.base, b.chunks = b.end, nil
 	b.wake()
 }

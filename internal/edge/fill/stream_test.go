@@ -261,7 +261,7 @@ func TestASlowReader(t *testing.T) {
 		for range n - 1 {
 			o.send <- true
 			synctest.Wait()
-			if held := w.streamingBytes.Load(); held > streamBytes {
+			if held := w.streaming.used.Load(); held > int64(DefaultCacheConfig().ArrivingBytes) {
 				t.Fatalf("%d bytes are held", held)
 			}
 		}

@@ -689,7 +689,7 @@ func TestIngressIsBoundedInBytes(t *testing.T) {
 			n.arrive(peers[0], big)
 			n.arrive(peers[1], big)
 		}
-		if bytes := n.ingressUsage.bytes.Load(); bytes > ingressBytes {
+		if bytes := n.ingressUsage.bytes.Load(); bytes > int64(n.config.IngressBytes) {
 			t.Errorf("%d bytes wait", bytes)
 		}
 		testkit.Equal(t, "waiting", n.ingress.Len(1), 16)

@@ -25,6 +25,7 @@ type Config struct {
 	Workers config.Auto[int] `toml:"workers" doc:"The number of workers that check and relay messages. Auto is one per core." restart:"true"`
 
 	Seen         int         `toml:"seen" doc:"The size of the seen-set, which prevents duplicate deliveries. One peer may use four times the free entries. Above that, and when the set is full, its messages are refused until older ones expire." restart:"true"`
+	IngressBytes config.Size `toml:"ingress_bytes" doc:"The memory for messages that wait for a worker, and for as many that were checked and wait for an earlier one. One peer may use four fifths of it." restart:"true"`
 	HistoryBytes config.Size `toml:"history_bytes" doc:"The memory for messages that are kept for peers that missed them." restart:"true"`
 	HaveBytes    config.Size `toml:"have_bytes" doc:"Relays announce messages larger than this, and send them to peers that ask." restart:"true"`
 
@@ -38,7 +39,7 @@ func DefaultConfig() Config {
 		RelayFanout: 3, Burst: 64, Hops: 8, TTL: 120 * time.Second,
 		Sign: "origin", Unsigned: []string{}, Drop: "newest",
 		Workers: config.Auto[int]{Auto: true},
-		Seen:    1_000_000, HistoryBytes: 16 * config.MiB, HaveBytes: 16 * config.KiB,
+		Seen:    1_000_000, IngressBytes: 16 * config.MiB, HistoryBytes: 16 * config.MiB, HaveBytes: 16 * config.KiB,
 		MaxFrameBytes: oap.MaxPayload, ChunkBytes: oap.Chunk,
 	}
 }
@@ -68,6 +69,9 @@ func (c Config) Validate() error {
 	between("chunk_bytes", int(c.ChunkBytes), 1, oap.Chunk)
 	if c.TTL < time.Second {
 		problems = append(problems, config.Invalid("ttl", `Write a time such as "120s".`, "%s is too short for a message to reach other nodes", c.TTL))
+	}
+	if c.IngressBytes < 2*oap.MaxPayload {
+		problems = append(problems, config.Invalid("ingress_bytes", `Choose "2MiB" or more.`, "the share of one peer, four fifths of %s, is too small for a frame of the maximum size", c.IngressBytes))
 	}
 	if c.Seen < 1 {
 		problems = append(problems, config.Invalid("seen", "Choose 1 or more; a million takes about 40 MiB when it is full.", "%d is below 1", c.Seen))

@@ -97,7 +97,7 @@ func New(inv *flow.Inventory, spec Spec) *Engine {
 		ingress: flow.NewFair[*queued](inv, flow.FairSpec{
 			Service: service, Quantum: 16 << 10, From: "reader", To: "gossip workers", Effect: flow.StopsWrites,
 			Next:  "Raise overlay.gossip.workers, or limit each peer with overlay.peer.max_rps.",
-			Bands: []flow.BandSpec{{Name: "gossip_ingress", Cap: ingressItems, Bytes: ingressBytes}},
+			Bands: []flow.BandSpec{{Name: "gossip_ingress", Cap: ingressItems, Bytes: int(spec.Config.IngressBytes)}},
 		}),
 		orderPermits: flow.NewPermits(inv, flow.PermitsSpec{
 			Service: service, Name: "gossip_order", Cap: orderUnits, From: "gossip workers", To: "gossip workers",
@@ -183,7 +183,7 @@ func (e *Engine) Drain() {
 
 // Pressure returns how full the queue to the workers is, from 0 to 1.
 func (e *Engine) Pressure() float64 {
-	return min(1, max(float64(e.ingressUsage.items.Load())/ingressItems, float64(e.ingressUsage.bytes.Load())/ingressBytes))
+	return min(1, max(float64(e.ingressUsage.items.Load())/ingressItems, float64(e.ingressUsage.bytes.Load())/float64(e.config.IngressBytes)))
 }
 
 // SeenFullness returns how full the seen-set is, from 0 to 1. When it is full,

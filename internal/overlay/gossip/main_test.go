@@ -382,7 +382,7 @@ func (n *node) arrive(from *fakePeer, envelopes ...oap.Gossip) {
 // queueMessage is a message in the queue to the workers.
 func (e *Engine) queueMessage(from *link, g oap.Gossip) *queued {
 	message, _ := g.DecodeMessage()
-	q := newQueued(&arrival{IncomingGossip: session.IncomingGossip{Gossip: g}, link: from, message: message})
+	q := newQueued(&arrival{IncomingGossip: session.IncomingGossip{Gossip: g}, link: from, message: message}, 16<<20)
 	if !from.sequencer.append(q, false) {
 		panic("a message found no place")
 	}

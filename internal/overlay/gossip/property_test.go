@@ -197,7 +197,7 @@ func TestIngressIsFair(t *testing.T) {
 				waiting[quiet.serial]++
 			}
 			waiting[flood.serial] = n.ingress.Len(1) - waiting[quiet.serial]
-			if n.ingressUsage.bytes.Load() > ingressBytes || n.ingress.Len(1) > ingressItems {
+			if n.ingressUsage.bytes.Load() > int64(n.config.IngressBytes) || n.ingress.Len(1) > ingressItems {
 				rt.Fatalf("%d bytes, %d messages wait", n.ingressUsage.bytes.Load(), n.ingress.Len(1))
 			}
 			if n.ingress.Len(1) == 0 || rapid.Bool().Draw(rt, "stalled") && waiting[quiet.serial] < 100 {

@@ -17,10 +17,7 @@ import (
 
 // The bounds of what was checked and waits for a message before it that was not.
 // A unit is for a small message; a large one takes several.
-const (
-	orderUnits = 512
-	orderUnit  = ingressBytes / orderUnits
-)
+const orderUnits = 512
 
 // sequencer is the non-empty sequences of one session.
 type sequencer struct {
@@ -48,23 +45,23 @@ type queued struct {
 	arrival // owned by the worker that checks it, then by the one that accepts it
 
 	// set at construction
-	sequence *sequence
-	size     int    // what it counts as in the queue and in its peer's share; it outlasts its bytes
-	buffer   []byte // what Gossip and message are views of
-	counted  bool   // it counts in its peer's share
+	sequence   *sequence
+	size       int    // what it counts as in the queue and in its peer's share; it outlasts its bytes
+	orderUnits int    // what it takes while it waits for others
+	buffer     []byte // what Gossip and message are views of
+	counted    bool   // it counts in its peer's share
 
 	// guarded by the sequencer's mutex
 	state checkState
 	units int // of orderPermits, while it waits for others
 }
 
-func newQueued(a *arrival) *queued {
-	return &queued{arrival: *a, size: queuedOverhead + len(a.Gossip.Msg) + len(a.Gossip.Sig)}
+// newQueued copies an arrival. All units together are as many bytes as the queue
+// to the workers may hold.
+func newQueued(a *arrival, ingressBytes int) *queued {
+	size := queuedOverhead + len(a.Gossip.Msg) + len(a.Gossip.Sig)
+	return &queued{arrival: *a, size: size, orderUnits: 1 + size/(ingressBytes/orderUnits)}
 }
-
-// orderUnitsNeeded returns how many units a message takes while it waits for
-// others.
-func (q *queued) orderUnitsNeeded() int { return 1 + q.size/orderUnit }
 
 // checkState is what is known of a message in a sequence.
 type checkState uint8
@@ -115,9 +112,9 @@ func (q *queued) finish(to checkState, units *int) (claimed, dropped bool) {
 	if claimed = s.claim(); claimed || to != stateGood {
 		return claimed, false
 	}
-	if need := q.orderUnitsNeeded(); need <= *units {
-		*units -= need
-		q.units = need
+	if q.orderUnits <= *units {
+		*units -= q.orderUnits
+		q.units = q.orderUnits
 		return false, false
 	}
 	q.state = stateRejected

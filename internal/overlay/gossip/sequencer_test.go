@@ -293,7 +293,7 @@ func TestWhatWaitsForOthersIsBoundedInBytes(t *testing.T) {
 			held += len(q.Gossip.Msg)
 		}
 	}
-	if held == 0 || held > ingressBytes {
+	if held == 0 || held > int(DefaultConfig().IngressBytes) {
 		t.Errorf("%d bytes wait for others", held)
 	}
 }

@@ -15,10 +15,9 @@ const shareOfFree = 4
 // and waits for a message before it: four fifths of the queue. The queue is
 // fair when it is full; this keeps a single peer from filling it, or the room
 // behind it, and one peer from making the node unready.
-const (
-	shareItems = ingressItems * 4 / 5
-	shareBytes = ingressBytes * 4 / 5
-)
+const shareItems = ingressItems * 4 / 5
+
+func (e *Engine) shareBytes() int64 { return int64(e.config.IngressBytes) * 4 / 5 }
 
 // share is what the messages of one peer hold, over all of its sessions. It
 // outlives them, so that a peer that reconnects has no second one.

@@ -8,10 +8,9 @@ import (
 	"micronode/internal/oap"
 )
 
-// The bounds of the queue to the workers.
+// The bounds of the queue to the workers, besides Config.IngressBytes.
 const (
 	ingressItems   = 512
-	ingressBytes   = 16 << 20
 	takeBytes      = 1 << 20 // what a worker takes in one go; one message may be as large
 	queuedOverhead = 128     // what a queued message costs beside its bytes
 )
@@ -32,7 +31,7 @@ func (b *batchState) queueForWorkers(a *arrival) bool {
 	if unsigned && a.link.sequencer.active.Load() == 0 {
 		return false
 	}
-	q := newQueued(a)
+	q := newQueued(a, int(b.engine.config.IngressBytes))
 	if !a.link.sequencer.append(q, unsigned) {
 		return false
 	}
@@ -52,7 +51,7 @@ func (b *batchState) offerQueued(from *link) {
 	e, granted := b.engine, 0
 	for ; granted < len(b.toEnqueue); granted++ {
 		one := &b.toEnqueue[granted]
-		if items, bytes := from.share.queued.add(1, one.Cost); items > shareItems || bytes > shareBytes {
+		if items, bytes := from.share.queued.add(1, one.Cost); items > shareItems || bytes > e.shareBytes() {
 			from.share.queued.add(-1, -one.Cost)
 			break
 		}
@@ -133,7 +132,7 @@ func (b *batchState) handleQueued(batch []*queued) {
 	e, need, done := b.engine, 0, 0
 	for _, q := range batch {
 		e.ingressUsage.add(-1, -q.size) // first: after a panic it would be left out
-		need += q.orderUnitsNeeded()
+		need += q.orderUnits
 	}
 	b.adopt()
 	defer func() {

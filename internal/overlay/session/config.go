@@ -78,11 +78,12 @@ type PeerConfig struct {
 	InflightFrames int         // frames that may have left the queue before the connection has taken them
 	MaxRPS         int         // frames a second that are accepted from one peer; 0 is no limit
 	QueueBytes     config.Size // how much may be queued for one peer
+	TotalBytes     config.Size // and for all of them together
 }
 
 // DefaultPeerConfig returns the defaults.
 func DefaultPeerConfig() PeerConfig {
-	return PeerConfig{InflightFrames: 64, MaxRPS: 500_000, QueueBytes: 4 * config.MiB}
+	return PeerConfig{InflightFrames: 64, MaxRPS: 500_000, QueueBytes: 4 * config.MiB, TotalBytes: 64 * config.MiB}
 }
 
 // Validate reports settings that are out of range.
@@ -96,6 +97,9 @@ func (p PeerConfig) Validate() error {
 	}
 	if p.QueueBytes < 2*oap.MaxPayload {
 		problems = append(problems, config.Invalid("queue_bytes", `Choose "2MiB" or more.`, "%s is too small for two frames of the maximum size", p.QueueBytes))
+	}
+	if p.TotalBytes < 4*oap.MaxPayload {
+		problems = append(problems, config.Invalid("total_bytes", `Choose "4MiB" or more.`, "the share of one peer, half of %s, is too small for a frame of the maximum size", p.TotalBytes))
 	}
 	return errors.Join(problems...)
 }

@@ -504,6 +504,7 @@ func TestConfig(t *testing.T) {
 		"inflight_frames": func(_ *Config, p *PeerConfig) { p.InflightFrames = 0 },
 		"max_rps":         func(_ *Config, p *PeerConfig) { p.MaxRPS = -1 },
 		"queue_bytes":     func(_ *Config, p *PeerConfig) { p.QueueBytes = 1 },
+		"total_bytes":     func(_ *Config, p *PeerConfig) { p.TotalBytes = 1 },
 	} {
 		c, p := DefaultConfig(), DefaultPeerConfig()
 		change(&c, &p)

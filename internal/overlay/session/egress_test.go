@@ -6,6 +6,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"micronode/internal/config"
 	"micronode/internal/flow"
 	"micronode/internal/oap"
 	"micronode/internal/testkit"
@@ -66,6 +67,42 @@ func TestQueueToAPeerFillsAtTheDefaults(t *testing.T) {
 			}
 		})
 	}
+}
+
+// Peers that do not read share one budget for what waits for them, and what waited
+// for a session that has ended is free again.
+func TestPeersShareABudget(t *testing.T) {
+	inBubble(t, "total_bytes", func(t *testing.T) {
+		n := newNode(t, 1, func(s *Spec) { s.Peer, s.Burst = DefaultPeerConfig(), 64; s.Peer.TotalBytes = 4 * config.MiB })
+		var held []int
+		for peer := range 2 {
+			r := dialRaw(t, n, rawTLS(keyOf(byte(2+peer))))
+			r.send(oap.Req, 1, goodHello())
+			if _, err := r.conn.Read(make([]byte, 1000)); err != nil {
+				t.Fatal(err)
+			}
+			synctest.Wait()
+			for _, s := range n.Active() {
+				if s.Peer() == idOf(keyOf(byte(2+peer))) {
+					for i := range 200 {
+						frame := numberedFrame(uint64(i), 32<<10)
+						s.OfferGossip([]queuedFrame{frame}, nil, nil)
+					}
+					synctest.Wait()
+					held = append(held, s.egress.Bytes(Gossip))
+				}
+			}
+		}
+		if len(held) != 2 || held[0] < 1800<<10 || held[0] > 2<<20 || held[1] < 900<<10 || held[1] > held[0]*2/3 {
+			t.Errorf("what waits for the two: %v", held)
+		}
+		for _, s := range n.Active() {
+			s.CloseWithError(nil)
+		}
+		time.Sleep(time.Minute) // fake: until both have ended
+		synctest.Wait()
+		testkit.Equal(t, "what waits for nobody", n.queued.Used(), 0)
+	})
 }
 
 // At the defaults a busy topic does not starve another: of that one a message finds

@@ -62,9 +62,10 @@ type Sessions struct {
 	maxFrame  int // the largest payload that we accept
 	identity  *identity
 	serverTLS *tls.Config
-	ingress   *flow.Lane    // handshakes under way
-	conns     *flow.Permits // connections that were accepted
-	dials     *flow.Permits // dials under way
+	ingress   *flow.Lane        // handshakes under way
+	conns     *flow.Permits     // connections that were accepted
+	queued    *flow.SharedBytes // what waits for all peers
+	dials     *flow.Permits     // dials under way
 	limiter   *handshakeLimiter
 	dial      func(ctx context.Context, addr string) (net.Conn, error)
 
@@ -97,6 +98,7 @@ func New(inv *flow.Inventory, spec Spec) (*Sessions, error) {
 		inv: inv, spec: spec, counters: spec.Counters.withDefaults(), maxFrame: int(spec.Config.MaxFrameBytes),
 		identity: me, serverTLS: me.serverConfig(), limiter: newHandshakeLimiter(spec.Config.HandshakeRate),
 		dial:    dialTCP,
+		queued:  flow.NewSharedBytes(int(spec.Peer.TotalBytes)),
 		ingress: flow.NewLane(inv, flow.LaneSpec{Service: service, Name: "ingress", Running: 512, From: "listener", To: "handshakes"}),
 		conns: flow.NewPermits(inv, flow.PermitsSpec{Service: service, Name: "conns", Cap: spec.Config.MaxConns, From: "listener", To: "sessions", Effect: flow.ReportOnly,
 			Next: "Raise overlay.max_conns to connect more peers."}),
@@ -260,7 +262,7 @@ const maxWaitingOffers = 64
 func (t *Sessions) newQueues() (*flow.Fair[Outgoing], *flow.Permits) {
 	room := int(t.spec.Peer.QueueBytes)
 	egress := flow.NewFair[Outgoing](t.inv, flow.FairSpec{
-		Service: service, Quantum: 16 << 10, Waiting: maxWaitingOffers, From: "gossip, streams, reader", To: "writer", Each: "session",
+		Service: service, Quantum: 16 << 10, Waiting: maxWaitingOffers, Shared: t.queued, From: "gossip, streams, reader", To: "writer", Each: "session",
 		Urgent: flow.BandSpec{Name: "control", Cap: 128, Bytes: int(config.MiB)},
 		Bands: []flow.BandSpec{
 			{Name: "gossip_egress", Cap: 512, Bytes: room, Policy: t.spec.Drop},

@@ -281,6 +281,59 @@ func TestIndexAlphaDroppedUnderLoad(t *testing.T) {
 	p.stop(syscall.SIGTERM)
 }
 
+// Three routers of the first wave answer one question in twenty and are silent
+// otherwise, and the look-ups are more than the budget for second waves allows:
+// the one router that knows is asked all the same, and no look-up runs out of
+// time.
+func TestIndexSilentAlphaBeyondTheBudget(t *testing.T) {
+	lookups := 300
+	if isLong() {
+		lookups = 1200
+	}
+	var questions atomic.Int64
+	silent := newFakeRouters(t, 3, func(w http.ResponseWriter, r *http.Request, address b3.Address) {
+		if questions.Add(1)%20 == 0 {
+			writeProviders(w)
+		} else {
+			respondNever(w, r, address)
+		}
+	})
+	knows := newFakeRouters(t, 1, respondAfter(400*time.Millisecond)) // so late that the others rank before it for a while
+	p := start(t, nil, append(delegatedSettings(silent, knows), "MICRO_INDEX__BREAKER__LEAST=1000000", "MICRO_INDEX__DHT__HEDGE_BUDGET=0")...)
+	const callers = 20
+	web := clientFrom(t, "127.0.0.1", callers)
+	var next atomic.Int64
+	var mu sync.Mutex
+	var took []time.Duration
+	codes := map[string]int{}
+	var group sync.WaitGroup
+	for range callers {
+		group.Go(func() {
+			for n := int(next.Add(1)); n <= lookups; n = int(next.Add(1)) {
+				f, err := lookupProviders(t.Context(), web, p.http, testAddress("beyond the budget", n))
+				what := fmt.Sprint(f.status, " ", f.code)
+				if err != nil {
+					what = err.Error()
+				}
+				mu.Lock()
+				took = append(took, f.took)
+				codes[what]++
+				mu.Unlock()
+			}
+		})
+	}
+	group.Wait()
+	if codes["200 "] != lookups {
+		t.Errorf("of %d look-ups: %v", lookups, codes)
+	}
+	asked := silent[0].requests.Load() + silent[1].requests.Load() + silent[2].requests.Load()
+	if asked < 3*callers {
+		t.Errorf("the silent ones were asked %d times", asked)
+	}
+	report(t, "index: silent α beyond the budget", "no look-up is 504", fmt.Sprintf("%d of %d answered, p99 %s; the silent ones were asked %d times", codes["200 "], lookups, rounded(percentile(took, .99)), asked))
+	p.stop(syscall.SIGTERM)
+}
+
 // All targets are silent: the look-up fails at the deadline, not before and not
 // after, and at that of the client if it is sooner.
 func TestIndexDeadline(t *testing.T) {

@@ -374,7 +374,7 @@ func (f *flight) finish(found finding, err error) {
 
 // recordOutcome records how the targets of a look-up did, and counts it. A
 // query that was cancelled because others were faster has not failed, and its
-// breaker is not informed; but a target that was silent for longer than usual
+// breaker is informed only of a long silence; but a target that was silent for longer than usual
 // ranks lower the next time. Otherwise a peer that never answers would be asked
 // first for ever.
 func (x *Index) recordOutcome(out hedge.Outcome, after time.Duration) {

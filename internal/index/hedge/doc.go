@@ -47,7 +47,8 @@
 //
 // Each target has a breaker, which receives one result per query: the answer,
 // the failure, or a time-out for a target that was silent until the budget was
-// used up. A query that was cancelled because others were faster is neutral. A
+// used up. A query that was cancelled because others were faster is neutral,
+// unless it had been silent for Plan.MinSilence: then that is a time-out, too. A
 // composite target has no breaker: the targets that it asks have theirs.
 //
 // # Budget and delay

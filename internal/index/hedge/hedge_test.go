@@ -299,6 +299,21 @@ func TestALateLookUpBlamesNobody(t *testing.T) {
 	})
 }
 
+// Others were faster, and a target that had been silent for very long before
+// they answered is charged with that; one that may just be slower is not.
+func TestLongSilenceCountsAlthoughOthersAnswered(t *testing.T) {
+	for answered, want := range map[time.Duration]string{300 * ms: "a:Canceled b:ok", 700 * ms: "a:Canceled b:ok", 760 * ms: "a:Timeout b:ok"} {
+		withWorld(t, func(t *testing.T, w *testWorld) {
+			p := w.plan(targets{w.silent("a")}, targets{w.says("b", answered-after, "x")})
+			p.MinSilence = 750 * ms
+			o, err := w.run(p)
+			testkit.Equal(t, "error", err, nil)
+			testkit.Equal(t, "canceled", o.Canceled, 1)
+			testkit.Equal(t, "breakers", w.breakers(), want)
+		})
+	}
+}
+
 func TestWhatWasFoundBeforeTheTimeoutIsThere(t *testing.T) {
 	withWorld(t, func(t *testing.T, w *testWorld) {
 		p := w.plan(targets{w.says("a", 10*ms, "x"), w.silent("b")}, nil)

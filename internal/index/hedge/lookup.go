@@ -14,6 +14,7 @@ const op = "hedge.run"
 
 var (
 	errOthersFaster error = fault.New(op, fault.Canceled, "others were faster")
+	errSilent       error = fault.New(op, fault.Timeout, "the target was silent until another had answered")
 	errPanicked     error = fault.New(op, fault.Internal, "the target panicked")
 )
 

@@ -14,7 +14,7 @@ import (
 // finish cancels all running queries, and makes the outcome. It reports to the
 // breakers itself: a target that ignores its context would keep its breaker
 // waiting. A target that had less than MinSilence is not charged with a
-// time-out.
+// time-out; one that had as much is, also if another was faster in the end.
 func (l *lookup) finish(why error) Outcome {
 	l.cancel(why)
 	now, o := time.Now(), l.out
@@ -22,8 +22,11 @@ func (l *lookup) finish(why error) Outcome {
 		cut := q.done != nil
 		if cut {
 			reported := why
-			if now.Sub(q.startedAt) < l.plan.MinSilence && fault.KindOf(why) == fault.Timeout {
+			switch long := now.Sub(q.startedAt) >= l.plan.MinSilence; {
+			case !long && fault.KindOf(why) == fault.Timeout:
 				reported = errOthersFaster
+			case long && l.plan.MinSilence > 0 && why == errOthersFaster:
+				reported = errSilent
 			}
 			q.done(reported)
 			q.done, q.err, q.took = nil, why, now.Sub(q.startedAt)

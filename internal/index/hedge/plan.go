@@ -36,7 +36,9 @@ type Plan struct {
 
 	// MinSilence is how long a target must have had before its breaker is
 	// charged with its silence. A look-up that waited in a queue starts late,
-	// through no fault of its targets. Zero: silence always counts.
+	// through no fault of its targets. It should be much longer than After: a
+	// target that was cancelled sooner may just be slower than another. Zero:
+	// silence until the end of the context counts, and no other.
 	MinSilence time.Duration
 
 	// Linger is how long a look-up whose answer is enough still waits for the

@@ -2,8 +2,10 @@ package node
 
 import (
 	"encoding/json"
+	"fmt"
 	"io"
 	"maps"
+	"math"
 	"mime"
 	"net/http"
 	"slices"
@@ -15,7 +17,9 @@ import (
 
 	"micronode/internal/config"
 	"micronode/internal/observe"
+	"micronode/internal/overlay"
 	"micronode/internal/store"
+	"micronode/internal/testkit"
 )
 
 // promisedRoutes are the routes that the contract names, as the document writes
@@ -82,6 +86,7 @@ type operation struct {
 	Responses   map[string]struct {
 		Description string
 		Content     map[string]any
+		Codes       []string `json:"x-codes"`
 	}
 }
 
@@ -217,6 +222,8 @@ func TestTheDocumentTellsWhatIsSent(t *testing.T) {
 		{"GET", "/edge/assets/elsewhere.example/x", "/edge/assets/{path}", nil, 403},
 		{"GET", "/registry/head", "/registry/head", nil, 404},
 		{"GET", "/registry/1", "/registry/{version}", nil, 404},
+		{"GET", "/registry/bundle/1", "/registry/bundle/{version}", nil, 404},
+		{"POST", "/overlay/fetch/" + object, "/overlay/fetch/{b3}", nil, 401},
 		{"GET", "/registry/stream", "/registry/stream", []string{"Connection", "Upgrade", "Upgrade", "websocket", "Sec-WebSocket-Version", "13", "Sec-WebSocket-Key", "x"}, 400},
 		{"POST", "/put", "/put", []string{"Content-Encoding", "br"}, 415},
 		{"POST", "/mbox/send", "/mbox/send", nil, 401},
@@ -233,6 +240,8 @@ func TestTheDocumentTellsWhatIsSent(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
+		var problem struct{ Code string }
+		_ = json.NewDecoder(answer.Body).Decode(&problem) // what has no code is no problem
 		answer.Body.Close()
 		kind, _, _ := mime.ParseMediaType(answer.Header.Get("Content-Type"))
 		if answer.StatusCode != c.status {
@@ -246,6 +255,68 @@ func TestTheDocumentTellsWhatIsSent(t *testing.T) {
 		if documented.Content[kind] == nil && documented.Content["*/*"] == nil && kind != "" {
 			t.Errorf("%s %s %v: %d is %s, and the document says %v", c.method, c.path, c.headers, answer.StatusCode, kind, slices.Collect(maps.Keys(documented.Content)))
 		}
+		if kind == "application/problem+json" && !slices.Contains(documented.Codes, problem.Code) {
+			t.Errorf("%s %s %v: %d is %s, and the document says %v", c.method, c.path, c.headers, answer.StatusCode, problem.Code, documented.Codes)
+		}
+	}
+	n.stopAndWait(t)
+}
+
+// A fetch from a peer is refused while the memory is used up, and the document
+// says so.
+func TestTheDocumentTellsOfARefusedFetch(t *testing.T) {
+	a := start(t, 2)
+	b := start(t, 2, config.Flag{Key: "overlay.peers", Value: a.Info().Overlay, Name: "test"})
+	if _, err := a.overlay.AddPeer(overlay.Contact{ID: b.overlay.ID(), Addrs: []string{b.overlay.Addr().String()}}); err != nil {
+		t.Fatal(err)
+	}
+	a.waitReady(t)
+	d, _ := a.document(t, &http.Client{Transport: &http.Transport{DisableKeepAlives: true}})
+	documented := d.Paths["/overlay/fetch/{b3}"]["post"].Responses["503"].Codes
+	try := 0
+	testkit.WaitFor(t, "a refusal", func() bool {
+		try++
+		object := b.put(t, fmt.Sprint("not for a node without memory ", try))
+		a.memory.usedFraction.Store(math.Float64bits(1)) // until it is measured the next time
+		got := a.localHTTP().do(t, http.MethodPost, "/overlay/fetch/"+object.String(), nil)
+		if got.status != http.StatusServiceUnavailable {
+			return false
+		}
+		if code := got.code(t); code != "Backpressure" || !slices.Contains(documented, code) {
+			t.Errorf("it is %s, and the document says %v", code, documented)
+		}
+		return true
+	})
+	b.stopAndWait(t)
+	a.stopAndWait(t)
+}
+
+// A bundle is described as it is written.
+func TestTheDocumentDescribesABundle(t *testing.T) {
+	n := start(t, 2)
+	n.waitReady(t)
+	_, text := n.document(t, &http.Client{Transport: &http.Transport{DisableKeepAlives: true}})
+	var d struct {
+		Paths map[string]map[string]struct {
+			Responses map[string]struct {
+				Content map[string]struct {
+					Schema struct {
+						Ref string `json:"$ref"`
+					}
+				}
+			}
+		}
+		Components struct {
+			Schemas map[string]struct{ Required []string }
+		}
+	}
+	if err := json.Unmarshal([]byte(text), &d); err != nil {
+		t.Fatal(err)
+	}
+	name := strings.TrimPrefix(d.Paths["/registry/bundle/{version}"]["get"].Responses["200"].Content["application/json"].Schema.Ref, "#/components/schemas/")
+	want := []string{"checkpoint", "consistency", "format", "inclusion", "key", "record", "registry", "signers", "version"}
+	if got := slices.Sorted(slices.Values(d.Components.Schemas[name].Required)); !slices.Equal(got, want) {
+		t.Errorf("a bundle is %q, which needs %v", name, got)
 	}
 	n.stopAndWait(t)
 }

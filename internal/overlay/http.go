@@ -67,7 +67,7 @@ func (o *Overlay) Routes() []ingress.Route {
 			Docs: ingress.Docs{Summary: "Fetch an object from a peer and cache it", Request: client.FetchRequest{},
 				Params:    []ingress.Param{{Name: "b3", In: "path", Type: "string", Required: true, Doc: "The address."}},
 				Responses: []ingress.Response{{Status: http.StatusCreated, Body: client.Object{}}, {Status: http.StatusOK, Body: client.Object{}, Doc: "It was already stored."}},
-				Kinds:     []fault.Kind{fault.Malformed, fault.NotFound, fault.IntegrityFail, fault.StoreFull, fault.Timeout, fault.NoRoute}},
+				Kinds:     []fault.Kind{fault.Malformed, fault.NotFound, fault.IntegrityFail, fault.StoreFull, fault.Timeout, fault.NoRoute, fault.NotReady, fault.Backpressure, fault.StorageBusy, fault.UpstreamFailed, fault.InvalidRange, fault.Forbidden, fault.QuotaExceeded, fault.Transient}},
 		},
 	}, o.joinRoutes()...)
 }

@@ -9,6 +9,7 @@ import (
 	"micronode/client"
 	"micronode/fault"
 	"micronode/internal/ingress"
+	"micronode/internal/registry/bundle"
 	"micronode/internal/registry/ledger"
 	"micronode/internal/registry/tree"
 )
@@ -86,7 +87,7 @@ func (r *Registry) logRoutes() []ingress.Route {
 		get("/registry/log/checkpoint", "The signed checkpoint of the log (C2SP tlog-checkpoint)", r.serveCheckpoint, text),
 		get("/registry/log/tile/{path...}", "A tile of the log (C2SP tlog-tiles)", r.serveTile, octets,
 			ingress.Param{Name: "path", In: "path", Type: "string", Required: true, Doc: "Level and number, or entries and number; .p/W for a tile that is not full."}),
-		get("/registry/bundle/{version}", "One version with its proofs, for offline verification", r.serveBundle, ingress.Response{Status: http.StatusOK, Type: "application/json", Doc: "A bundle."},
+		get("/registry/bundle/{version}", "One version with its proofs, for offline verification", r.serveBundle, ingress.Response{Status: http.StatusOK, Body: bundle.Document{}, Doc: "A bundle."},
 			ingress.Param{Name: "version", In: "path", Type: "integer", Required: true, Doc: "Its number."}),
 	}
 }

@@ -39,7 +39,7 @@ type Contents struct {
 
 // Make writes a bundle. It does not check what it is given: [Verify] does.
 func Make(p Contents) ([]byte, error) {
-	d := document{
+	d := Document{
 		Format:      format,
 		Registry:    p.Registry,
 		Key:         p.Key,
@@ -62,9 +62,9 @@ func Make(p Contents) ([]byte, error) {
 	return data, nil
 }
 
-// document is a bundle as it is written. The order of the fields is that of the
+// Document is a bundle as it is written: what the routes describe. The order of the fields is that of the
 // file.
-type document struct {
+type Document struct {
 	Format      string           `json:"format"`
 	Registry    b3.Address       `json:"registry"`
 	Key         string           `json:"key"`
@@ -98,7 +98,7 @@ func (r recordJSON) toRecord(version uint64) ledger.Record {
 }
 
 // encode writes the one encoding of a bundle: no white space, no null.
-func (d document) encode() ([]byte, error) {
+func (d Document) encode() ([]byte, error) {
 	d.Inclusion, d.Consistency = nonNil(d.Inclusion), nonNil(d.Consistency)
 	d.Signers = append([]signerSetEntry{}, d.Signers...)
 	for i := range d.Signers {
@@ -123,8 +123,8 @@ func nonNil(hashes []tree.Hash) []tree.Hash {
 // decode reads a bundle. It rejects whatever would be written differently: that
 // finds unknown, missing and duplicate fields, other encodings of base64 and
 // numbers, text that is not UTF-8, and trailing data.
-func decode(data []byte) (document, error) {
-	var d document
+func decode(data []byte) (Document, error) {
+	var d Document
 	if len(data) > MaxSize {
 		return d, refuse(fault.BodyTooLarge, "the bundle has %d bytes, at most %d are possible", len(data), MaxSize)
 	}

@@ -37,7 +37,7 @@ func Verify(data []byte, trust Trust) (Report, error) {
 
 // bundleVerifier verifies one bundle.
 type bundleVerifier struct {
-	bundle document
+	bundle Document
 	trust  Trust
 	report Report
 

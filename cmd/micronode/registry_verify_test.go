@@ -307,6 +307,14 @@ func TestVerifyingAPrunedNode(t *testing.T) {
 		"the head": {func(_ handmadeVersion, routes map[string]http.HandlerFunc) {
 			routes["GET /registry/head"] = respondJSON(200, `{"version":2,"hash":"`+emptyID+`"}`)
 		}, fault.IntegrityFail, "the head is " + emptyID},
+		"a version after the head was asked for": {func(_ handmadeVersion, routes map[string]http.HandlerFunc) {
+			routes["GET /registry/head"] = respondJSON(200, fmt.Sprintf(`{"version":1,"hash":%q}`, good.versions[1].hash()))
+		}, 0, ""},
+		"a payload beyond the head": {func(third handmadeVersion, routes map[string]http.HandlerFunc) {
+			routes["GET /registry/head"] = respondJSON(200, fmt.Sprintf(`{"version":1,"hash":%q}`, good.versions[1].hash()))
+			third.payload = strings.Replace(third.payload, "af13", "af14", 1)
+			routes["GET /registry/2"] = respondVersion(2, third)
+		}, fault.IntegrityFail, "version 2: "},
 		"a later head": {func(_ handmadeVersion, routes map[string]http.HandlerFunc) {
 			routes["GET /registry/head"] = respondJSON(200, `{"version":3,"hash":"`+emptyID+`"}`)
 			routes["GET /registry/3"] = respondProblem(fault.NotFound, "none")

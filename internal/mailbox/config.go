@@ -21,7 +21,7 @@ type Config struct {
 	KeyFile   string `toml:"key_file" restart:"true" doc:"PEM file with its key."`
 	Replicas  int    `toml:"replicas" restart:"true" doc:"The number of replicas in a NATS cluster: 1, 3 or 5."`
 
-	RAMBytes  config.Size `toml:"ram_bytes" restart:"true" doc:"The maximum memory of messages, dead letters and notes together. With --persist bodies are on disk; this is for notes, for 512 bytes of each message, and for the most recent bodies. With zero, the mailbox refuses all messages."`
+	RAMBytes  config.Size `toml:"ram_bytes" restart:"true" doc:"The maximum memory of messages, dead letters and notes together. With --persist bodies are on disk; this is for notes, for 384 bytes of each message, and for the most recent bodies. With zero, the mailbox refuses all messages."`
 	DiskBytes config.Size `toml:"disk_bytes" restart:"true" doc:"The maximum disk space of messages, dead letters and notes together, with --persist. Space that is freed but not yet reclaimed comes on top: at most twice as much. With zero, the mailbox refuses all messages."`
 
 	Boxes           int                      `toml:"boxes" restart:"true" doc:"The maximum number of boxes."`

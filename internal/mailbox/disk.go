@@ -220,7 +220,7 @@ func (d *Disk) bodyForSnapshot(one *messageSnapshot) ([]byte, error) {
 	d.state.markDamaged(now, one.message)
 	one.damaged, one.reason = true, ReasonDamaged
 	if one.state != stateDead {
-		one.state, one.diedAt, one.receipt = stateDead, now, ""
+		one.state, one.diedAt, one.receipt = stateDead, nanos(now), ""
 	}
 	return nil, nil
 }

@@ -206,10 +206,11 @@ func diskNotResponding(op string) error {
 		Next: "Retry later: the message is kept. Check the disk of the --persist folder."}
 }
 
-// NoRoom is the error for something that is full.
-func NoRoom(op, format string, args ...any) error {
+// NoRoom is the error for something that is full: a setting of [mailbox] bounds
+// it.
+func NoRoom(op, setting, format string, args ...any) error {
 	return fault.New(op, fault.Busy, format, args...).
-		Advise("Retry after messages were acknowledged, or raise the limits in [mailbox].")
+		Advise("Retry after messages were acknowledged, or raise mailbox." + setting + ".")
 }
 
 // badKey is the error for an invalid key.

@@ -142,7 +142,7 @@ func TestMemoryBoundsTheNumberOfMessages(t *testing.T) {
 	limits := mailboxtest.Limits()
 	limits.BoxMessages, limits.Keys = 1<<20, 1<<20
 	const messages = 8192
-	d := openDisk(t, mailbox.DiskSpec{Limits: limits, Folder: t.TempDir(), FS: &failingFS{FS: disk.OS()}, MemoryBytes: messages * 512, CacheBytes: -1})
+	d := openDisk(t, mailbox.DiskSpec{Limits: limits, Folder: t.TempDir(), FS: &failingFS{FS: disk.OS()}, MemoryBytes: messages * 384, CacheBytes: -1})
 	memory := testkit.WatchMemory()
 	body := make([]byte, 100)
 	for i := range messages {
@@ -150,7 +150,7 @@ func TestMemoryBoundsTheNumberOfMessages(t *testing.T) {
 			t.Fatalf("message %d: %v", i, err)
 		}
 	}
-	if each := memory.Grown() / messages; each > 512 {
+	if each := memory.Grown() / messages; each > 384 {
 		t.Errorf("a message takes %d bytes in memory", each)
 	}
 	_, err := d.Send(t.Context(), mailbox.Message{Box: "other", Body: body})

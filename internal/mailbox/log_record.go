@@ -87,7 +87,7 @@ func fromNanos(n int64) time.Time {
 }
 
 func sentRecord(msg *storedMessage, k *keyEntry) logRecord {
-	r := logRecord{Kind: kindSent, At: nanos(msg.sentAt), ID: msg.id, Seq: msg.seq, Box: msg.box.name, Body: msg.body, Sent: nanos(msg.sentAt), MaxDeliveries: msg.maxDeliveries, Due: nanos(msg.due)}
+	r := logRecord{Kind: kindSent, At: msg.sentAt, ID: msg.id, Seq: msg.seq, Box: msg.box.name, Body: msg.body, Sent: msg.sentAt, MaxDeliveries: msg.maxDeliveries, Due: nanos(msg.due)}
 	if k != nil {
 		r.Key, r.Fingerprint, r.Sender = k.key[:], k.fingerprint[:], k.box.sender.name
 	}
@@ -196,12 +196,12 @@ func (q *queueState) unschedule(msg *storedMessage) {
 
 // restore restores a message from its record.
 func (q *queueState) restore(r logRecord, at wal.Position) {
-	msg := &storedMessage{seq: r.Seq, id: r.ID, box: q.box(r.Box), size: len(r.Body), position: at, sentAt: fromNanos(r.Sent), maxDeliveries: r.MaxDeliveries,
+	msg := &storedMessage{seq: r.Seq, id: r.ID, box: q.box(r.Box), size: len(r.Body), position: at, sentAt: r.Sent, maxDeliveries: r.MaxDeliveries,
 		deliveries: r.Deliveries, due: fromNanos(r.Due), reason: q.accountReason("", r.Reason), damaged: r.Damaged}
 	q.seq = max(q.seq, r.Seq)
 	q.reserve(msg)
 	if len(r.Key) > 0 {
-		q.restoreKey(r, msg.sentAt)
+		q.restoreKey(r, fromNanos(msg.sentAt))
 	}
 	q.usage.Messages++
 	switch r.State {

@@ -20,14 +20,15 @@ const (
 	stateDeadLocked // dead; its resend or drop is being logged
 )
 
-// storedMessage is a message in queueState.
+// storedMessage is a message in queueState. There may be hundreds of thousands,
+// so its size counts: residentCost is what one takes with all that refers to it.
 type storedMessage struct {
 	// set at construction
 	seq           uint64 // the order in which messages were sent
 	id            string
 	box           *box
-	size          int // of its body
-	sentAt        time.Time
+	size          int   // of its body
+	sentAt        int64 // as nanos writes it
 	maxDeliveries int
 
 	body        []byte         // nil if it is only on the disk
@@ -37,14 +38,14 @@ type storedMessage struct {
 	cached      bool // it is in that list
 	bodyPending bool // leased, but the body is still being read
 	damaged     bool // the body is damaged on disk
+	state       messageState
+	heapIndex   int32 // its index in the heap that it is in
 
-	state      messageState
 	deliveries int
 	receipt    string    // of the last lease
 	due        time.Time // when the state ends by itself
 	reason     string    // of the last nack
-	diedAt     time.Time
-	heapIndex  int // its index in the heap that it is in
+	diedAt     int64     // as nanos writes it
 }
 
 // messageOverhead is about how many bytes a message takes besides its body.
@@ -76,13 +77,13 @@ func (m *messageHeap) first() *storedMessage {
 }
 
 func (m *messageHeap) add(msg *storedMessage) {
-	msg.heapIndex = len(m.items)
+	msg.heapIndex = int32(len(m.items))
 	m.items = append(m.items, msg)
-	m.up(msg.heapIndex)
+	m.up(len(m.items) - 1)
 }
 
 func (m *messageHeap) remove(msg *storedMessage) {
-	at, last := msg.heapIndex, len(m.items)-1
+	at, last := int(msg.heapIndex), len(m.items)-1
 	m.swap(at, last)
 	m.items[last] = nil
 	m.items = m.items[:last]
@@ -122,5 +123,5 @@ func (m *messageHeap) down(at int) {
 
 func (m *messageHeap) swap(i, j int) {
 	m.items[i], m.items[j] = m.items[j], m.items[i]
-	m.items[i].heapIndex, m.items[j].heapIndex = i, j
+	m.items[i].heapIndex, m.items[j].heapIndex = int32(i), int32(j)
 }

@@ -59,10 +59,10 @@ func (b *noticeboards) checkRoom(op string, names []string, n Note) error {
 		}
 	}
 	if added > 0 && len(b.byName)+added > b.maxBoards {
-		return NoRoom(op, "the maximum of %d noticeboards is reached", len(b.byName))
+		return NoRoom(op, "boards", "the maximum of %d noticeboards is reached", len(b.byName))
 	}
 	if int64(len(n.Body))+noteOverhead+int64(len(names))*postingOverhead > b.maxBytes {
-		return NoRoom(op, "the mailbox has no space for a note on %d noticeboards", len(names))
+		return NoRoom(op, "ram_bytes", "the mailbox has no space for a note on %d noticeboards", len(names))
 	}
 	return nil
 }

@@ -509,6 +509,14 @@ func (q *queueServer) Notes(ctx context.Context, name, after string, limit int) 
 	return q.state.listNotes(name, after, limit), nil
 }
 
+// Fullness reports which part of the space for messages is taken, and of one on
+// disk which part of the memory for their state.
+func (q *queueServer) Fullness() (space, memory float64) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	return q.state.fullness()
+}
+
 // Usage implements Engine.
 func (q *queueServer) Usage() Usage {
 	q.mu.Lock()

@@ -102,23 +102,41 @@ func (q *queueState) beginSend(op string, now time.Time, m Message) (*storedMess
 	b := q.boxes[m.Box]
 	switch {
 	case b == nil && len(q.boxes) >= q.limits.Boxes:
-		return nil, NoRoom(op, "the maximum of %d boxes is reached", len(q.boxes))
+		return nil, NoRoom(op, "boxes", "the maximum of %d boxes is reached", len(q.boxes))
 	case b != nil && b.messages >= q.limits.BoxMessages:
-		return nil, NoRoom(op, "the box has reached its maximum of %d messages", b.messages)
+		return nil, NoRoom(op, "box_messages", "the box has reached its maximum of %d messages", b.messages)
 	case b != nil && b.bytes+cost > q.limits.BoxBytes, b == nil && cost > q.limits.BoxBytes:
-		return nil, NoRoom(op, "the box has no space for %d bytes", len(m.Body))
+		return nil, NoRoom(op, "box_bytes", "the box has no space for %d bytes", len(m.Body))
 	case q.bytes+q.noticeboards.bytes+cost > q.limits.Bytes:
-		return nil, NoRoom(op, "the mailbox has no space for %d bytes", len(m.Body))
+		return nil, NoRoom(op, q.bytesSetting(), "the mailbox has no space for %d bytes", len(m.Body))
 	case q.bodiesOnDisk() && q.residentBytes()+residentCost > q.bodyCache.memoryBudget:
-		return nil, NoRoom(op, "the memory of %d messages has reached ram_bytes", len(q.byID))
+		return nil, NoRoom(op, "ram_bytes", "the state of %d messages fills the memory for it", len(q.byID))
 	}
 	q.seq++
-	msg := &storedMessage{seq: q.seq, id: q.idPrefix + "-" + strconv.FormatUint(q.seq, 36), box: q.box(m.Box), body: m.Body, size: len(m.Body), sentAt: now, maxDeliveries: m.MaxDeliveries}
+	msg := &storedMessage{seq: q.seq, id: q.idPrefix + "-" + strconv.FormatUint(q.seq, 36), box: q.box(m.Box), body: m.Body, size: len(m.Body), sentAt: nanos(now), maxDeliveries: m.MaxDeliveries}
 	if m.Delay > 0 {
 		msg.due = now.Add(m.Delay)
 	}
 	q.reserve(msg)
 	return msg, nil
+}
+
+// bytesSetting is the setting that bounds the bytes of all messages.
+func (q *queueState) bytesSetting() string {
+	if q.bodiesOnDisk() {
+		return "disk_bytes"
+	}
+	return "ram_bytes"
+}
+
+// fullness reports which part of the space for messages is taken, and on the
+// disk which part of the memory for their state.
+func (q *queueState) fullness() (space, memory float64) {
+	space = float64(q.bytes+q.noticeboards.bytes) / float64(max(1, q.limits.Bytes))
+	if q.bodiesOnDisk() {
+		memory = float64(q.residentBytes()) / float64(q.bodyCache.memoryBudget)
+	}
+	return space, memory
 }
 
 // makeKeyRoom makes room for a new idempotency key.
@@ -253,7 +271,7 @@ func (q *queueState) nack(now time.Time, msg *storedMessage, from time.Time, rea
 // is evicted.
 func (q *queueState) markDead(msg *storedMessage, at time.Time) {
 	b := msg.box
-	msg.state, msg.receipt, msg.diedAt, msg.due = stateDead, "", at, at.Add(q.limits.DeadLife)
+	msg.state, msg.receipt, msg.diedAt, msg.due = stateDead, "", nanos(at), at.Add(q.limits.DeadLife)
 	b.messages--
 	b.bytes -= msg.cost()
 	q.usage.Messages--
@@ -272,7 +290,7 @@ func (q *queueState) markDead(msg *storedMessage, at time.Time) {
 // compareDiedAt is the order of dead letters: by time of death. Of two that
 // died at one instant, the one that was inserted first comes first.
 func compareDiedAt(a, b *storedMessage) int {
-	if a.diedAt.After(b.diedAt) {
+	if a.diedAt > b.diedAt {
 		return 1
 	}
 	return -1
@@ -294,9 +312,9 @@ func (q *queueState) lockDead(op, name, id string, forResend bool) (*storedMessa
 	case forResend && msg.damaged:
 		return nil, damagedBody(op)
 	case forResend && b.messages >= q.limits.BoxMessages:
-		return nil, NoRoom(op, "the box has reached its maximum of %d messages", b.messages)
+		return nil, NoRoom(op, "box_messages", "the box has reached its maximum of %d messages", b.messages)
 	case forResend && b.bytes+msg.cost() > q.limits.BoxBytes:
-		return nil, NoRoom(op, "the box has no space for %d bytes", msg.cost()-messageOverhead)
+		return nil, NoRoom(op, "box_bytes", "the box has no space for %d bytes", msg.cost()-messageOverhead)
 	}
 	q.unschedule(msg)
 	q.usage.Died++ // undoes the decrement of unschedule
@@ -307,12 +325,12 @@ func (q *queueState) lockDead(op, name, id string, forResend bool) (*storedMessa
 // unlockDead unlocks a dead letter: it is dead as before.
 func (q *queueState) unlockDead(msg *storedMessage) {
 	q.usage.Died--
-	q.markDead(msg, msg.diedAt)
+	q.markDead(msg, fromNanos(msg.diedAt))
 }
 
 // resend makes a message that is in no heap ready again.
 func (q *queueState) resend(msg *storedMessage) {
-	msg.deliveries, msg.reason, msg.due, msg.diedAt = 0, q.accountReason(msg.reason, ""), time.Time{}, time.Time{}
+	msg.deliveries, msg.reason, msg.due, msg.diedAt = 0, q.accountReason(msg.reason, ""), time.Time{}, 0
 	q.makeReady(msg)
 }
 
@@ -344,7 +362,7 @@ func (q *queueState) listDead(name, after string, limit int) (list []deadPageEnt
 	}
 	from := 1 + slices.IndexFunc(b.dead, func(msg *storedMessage) bool { return msg.id == after })
 	for _, msg := range b.dead[from:min(len(b.dead), from+max(0, limit))] {
-		list = append(list, deadPageEntry{msg, msg.needsRead(), DeadLetter{ID: msg.id, Body: q.bodyForCaller(msg.body), Deliveries: msg.deliveries, Reason: msg.reason, SentAt: msg.sentAt, DiedAt: msg.diedAt}})
+		list = append(list, deadPageEntry{msg, msg.needsRead(), DeadLetter{ID: msg.id, Body: q.bodyForCaller(msg.body), Deliveries: msg.deliveries, Reason: msg.reason, SentAt: fromNanos(msg.sentAt), DiedAt: fromNanos(msg.diedAt)}})
 	}
 	return list
 }
@@ -367,7 +385,7 @@ func (q *queueState) bodyForCaller(body []byte) []byte {
 // makeDelivery makes the delivery of a leased message. A body that is only on
 // the disk is left out: it is read without the lock.
 func (q *queueState) makeDelivery(msg *storedMessage) Delivery {
-	d := Delivery{ID: msg.id, Receipt: msg.receipt, Body: q.bodyForCaller(msg.body), Deliveries: msg.deliveries, SentAt: msg.sentAt}
+	d := Delivery{ID: msg.id, Receipt: msg.receipt, Body: q.bodyForCaller(msg.body), Deliveries: msg.deliveries, SentAt: fromNanos(msg.sentAt)}
 	msg.bodyPending = msg.needsRead()
 	q.evictBody(msg) // its receiver will acknowledge it; other bodies need the memory
 	return d

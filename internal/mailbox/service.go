@@ -58,8 +58,46 @@ func New(inv *flow.Inventory, spec Spec) *Mailbox {
 	m.events = flow.NewBus[Event](inv, flow.BusSpec{Service: service, Name: "events", Cap: 256, Readers: 4, From: "tasks", To: "audit"})
 	m.auditReader, _ = m.events.Subscribe("audit", nil) // a new bus has room
 	registerMetrics(m.instruments, spec.Engine)
+	m.watchRoom(spec.Readiness)
 	m.reportHealth(m.engineHealth())
 	return m
+}
+
+// watchRoom reports a mailbox in this process that is nearly full, and which
+// setting is short: of small messages on a disk it is not that of the disk.
+func (m *Mailbox) watchRoom(readiness *observe.Readiness) {
+	local, ok := m.engine.(interface {
+		Fullness() (space, memory float64)
+	})
+	if !ok {
+		return
+	}
+	add := func(name, reason, next string, read func(space, memory float64) float64) {
+		readiness.Gauge(observe.Gauge{Service: service, Name: name, Effect: flow.Degrades, Reason: reason, Next: next, Read: func() (float64, uint64) {
+			return nearlyFull(read(local.Fullness())), 0
+		}})
+	}
+	add("room", "messages fill the space of the mailbox, and more of them are refused",
+		"Have messages received and acknowledged, drop dead letters, or raise mailbox.ram_bytes (mailbox.disk_bytes with --persist).",
+		func(space, _ float64) float64 { return space })
+	if _, onDisk := local.(*Disk); onDisk {
+		add("memory of messages", "the state of the messages on disk fills the memory for it, and more of them are refused",
+			"Have messages received and acknowledged, drop dead letters, or raise mailbox.ram_bytes: each message on disk takes memory, too.",
+			func(_, memory float64) float64 { return memory })
+	}
+}
+
+// nearlyFull turns a part that is taken into that of a gauge, which is full at
+// nine tenths and relaxed at a half: full at 97 %, relaxed below 90 %.
+func nearlyFull(taken float64) float64 {
+	switch {
+	case taken >= 0.97:
+		return 1
+	case taken >= 0.90:
+		return 0.7
+	default:
+		return 0
+	}
 }
 
 // Engine returns the engine, for callers in this process.

@@ -23,7 +23,7 @@ type messageSnapshot struct {
 	receipt    string
 	reason     string
 	due        time.Time
-	diedAt     time.Time
+	diedAt     int64
 	deliveries int32
 	state      messageState
 	damaged    bool
@@ -70,8 +70,8 @@ func snapshotMessage(msg *storedMessage) messageSnapshot {
 // never changes.
 func (s *messageSnapshot) record(body []byte) logRecord {
 	msg := s.message
-	return logRecord{Kind: kindMessage, ID: msg.id, Seq: msg.seq, Box: msg.box.name, Body: body, Sent: nanos(msg.sentAt), MaxDeliveries: msg.maxDeliveries,
-		Deliveries: int(s.deliveries), Receipt: s.receipt, Due: nanos(s.due), Reason: s.reason, Died: nanos(s.diedAt), State: s.state, Damaged: s.damaged}
+	return logRecord{Kind: kindMessage, ID: msg.id, Seq: msg.seq, Box: msg.box.name, Body: body, Sent: msg.sentAt, MaxDeliveries: msg.maxDeliveries,
+		Deliveries: int(s.deliveries), Receipt: s.receipt, Due: nanos(s.due), Reason: s.reason, Died: s.diedAt, State: s.state, Damaged: s.damaged}
 }
 
 // relocate updates all positions after a compaction of the log.

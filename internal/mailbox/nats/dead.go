@@ -137,9 +137,9 @@ func (m *Mailbox) checkResendRoom(op string, e storedMessage) error {
 	b := m.index.boxes[e.Box]
 	switch limits := m.spec.Limits; {
 	case b != nil && b.messages >= limits.BoxMessages:
-		return mailbox.NoRoom(op, "the box has reached its maximum of %d messages", b.messages)
+		return mailbox.NoRoom(op, "box_messages", "the box has reached its maximum of %d messages", b.messages)
 	case b != nil && b.bytes+e.size+messageOverhead > limits.BoxBytes:
-		return mailbox.NoRoom(op, "the box has no space for %d bytes", e.size)
+		return mailbox.NoRoom(op, "box_bytes", "the box has no space for %d bytes", e.size)
 	}
 	return nil
 }

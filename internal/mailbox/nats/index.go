@@ -375,15 +375,15 @@ func (x *messageIndex) checkRoom(op string, now time.Time, m mailbox.Message) er
 	b := x.boxes[m.Box]
 	switch {
 	case m.Key != "" && !x.hasKeyRoom(now, keyOwner{m.Sender, m.Box}):
-		return mailbox.NoRoom(op, "this sender has its share of the %d idempotency keys for this box", x.limits.Keys)
+		return mailbox.NoRoom(op, "keys", "this sender has its share of the %d idempotency keys for this box", x.limits.Keys)
 	case b == nil && len(x.boxes) >= x.limits.Boxes:
-		return mailbox.NoRoom(op, "the maximum of %d boxes is reached", len(x.boxes))
+		return mailbox.NoRoom(op, "boxes", "the maximum of %d boxes is reached", len(x.boxes))
 	case b != nil && b.messages >= x.limits.BoxMessages:
-		return mailbox.NoRoom(op, "the box has reached its maximum of %d messages", b.messages)
+		return mailbox.NoRoom(op, "box_messages", "the box has reached its maximum of %d messages", b.messages)
 	case b != nil && b.bytes+cost > x.limits.BoxBytes, b == nil && cost > x.limits.BoxBytes:
-		return mailbox.NoRoom(op, "the box has no space for %d bytes", len(m.Body))
+		return mailbox.NoRoom(op, "box_bytes", "the box has no space for %d bytes", len(m.Body))
 	case x.bytes+cost > x.limits.Bytes:
-		return mailbox.NoRoom(op, "the mailbox has no space for %d bytes", len(m.Body))
+		return mailbox.NoRoom(op, "ram_bytes", "the mailbox has no space for %d bytes", len(m.Body))
 	}
 	return nil
 }

@@ -56,7 +56,7 @@ func (m *Mailbox) checkBoardRoom(ctx context.Context, op string, boards []string
 			continue
 		}
 		if have++; have > int64(m.spec.Limits.Boards) {
-			return mailbox.NoRoom(op, "the maximum of %d noticeboards is reached", have-1)
+			return mailbox.NoRoom(op, "boards", "the maximum of %d noticeboards is reached", have-1)
 		}
 	}
 	return nil

@@ -67,7 +67,7 @@ func (d *Disk) restoreHeadroom(ctx context.Context, a b3.Address) {
 
 // reserve reserves n bytes, evicting for them if it must.
 func (r *RAM) reserve(n int64) bool {
-	if r.budget.reserveOutsideHeadroom(n) {
+	if r.budget.reserveOutsideHeadroom(n) || r.dropPartials(0, 0) && r.budget.reserveOutsideHeadroom(n) {
 		return true
 	}
 	victims, surplus, ok := r.reclaim(n)

@@ -25,6 +25,7 @@ type Disk struct {
 	layout     diskLayout
 	lock       *os.File
 	quarantine quarantine
+	partials
 
 	// writers counts running changes of the folder, and one for the store until
 	// it is closed. The last one releases the lock of the folder.
@@ -375,7 +376,7 @@ func (d *Disk) unlockAddress(a b3.Address) {
 // reserve reserves n bytes, evicting for them if it must. Files that cannot be
 // removed stay where they are, and so do their objects.
 func (d *Disk) reserve(n int64) error {
-	if d.budget.reserveOutsideHeadroom(n) {
+	if d.budget.reserveOutsideHeadroom(n) || d.dropPartials(0, 0) && d.budget.reserveOutsideHeadroom(n) {
 		return nil
 	}
 	victims, surplus, ok := d.reclaim(n)

@@ -21,6 +21,7 @@ import (
 //
 //	LOCK                          held by the process that uses the folder
 //	tmp/                          bodies that are being written
+//	partial/<hex>                 the front of objects that have not arrived whole
 //	pinned/ab/c/<hex>-<size>      objects, by the first three digits of the address
 //	cached/ab/c/<hex>-<size>      objects that may be evicted
 //	quarantine/                   corrupt objects, for inspection
@@ -42,6 +43,7 @@ type diskLayout struct {
 const (
 	lockName       = "LOCK"
 	tempName       = "tmp"
+	partialName    = "partial"
 	quarantineName = "quarantine"
 
 	folderMode = 0o700
@@ -97,6 +99,28 @@ func (d *diskLayout) create() (*os.File, error) {
 	}
 	name := filepath.Join(d.root, tempName, strconv.FormatUint(d.serial.Add(1), 10))
 	return openFile(name, os.O_CREATE|os.O_EXCL|os.O_RDWR)
+}
+
+// partialPath returns the path of what has arrived of an object.
+func (d *diskLayout) partialPath(a b3.Address) string {
+	return filepath.Join(d.root, partialName, hex.EncodeToString(a[:]))
+}
+
+// createPartial is create for a body whose front is kept if it does not arrive
+// whole. What is there has been found of no use.
+func (d *diskLayout) createPartial(a b3.Address) (*os.File, error) {
+	if err := d.checkFailpoint("create"); err != nil {
+		return nil, err
+	}
+	return openFile(d.partialPath(a), os.O_CREATE|os.O_TRUNC|os.O_RDWR)
+}
+
+// openPartial opens what has arrived of an object, to write the rest.
+func (d *diskLayout) openPartial(a b3.Address) (*os.File, error) {
+	if err := d.checkFailpoint("open"); err != nil {
+		return nil, err
+	}
+	return openFile(d.partialPath(a), os.O_RDWR)
 }
 
 // allocate reserves the space of a file, so that a full disk is reported before

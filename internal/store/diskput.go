@@ -4,6 +4,7 @@ import (
 	"context"
 	"io"
 	"os"
+	"time"
 
 	"micronode/b3"
 	"micronode/fault"
@@ -11,7 +12,7 @@ import (
 
 // Put stores an object: in a temporary file, which becomes the object's own
 // when all of it is there and verified.
-func (d *Disk) Put(ctx context.Context, src io.Reader, opt PutOptions) (Info, bool, error) {
+func (d *Disk) Put(ctx context.Context, src io.Reader, opt PutOptions) (info Info, created bool, err error) {
 	if err := d.checkOpen(ctx, opPut); err != nil {
 		return Info{}, false, err
 	}
@@ -25,9 +26,10 @@ func (d *Disk) Put(ctx context.Context, src io.Reader, opt PutOptions) (Info, bo
 		}
 	}
 	sp := diskPut{disk: d, declared: opt.Size, unverified: opt.Unverified, arrival: opt.Arrival}
-	defer sp.abandon()
+	defer func() { sp.abandon(err) }()
 	defer opt.Arrival.end()
-	info, created, err := sp.run(ctx, src, opt)
+	sp.takePartial(opt)
+	info, created, err = sp.run(ctx, src, opt)
 	if created && opt.Unverified {
 		d.restoreHeadroom(ctx, info.Address)
 	}
@@ -80,6 +82,55 @@ type diskPut struct {
 	file   *os.File
 
 	arrival *Arrival // locked to change size, buffered and file; nil if nobody reads
+
+	// of a Put with Resume
+	taken b3.Address // whose partial it has taken; zero if it leaves none
+	kept  *partial   // what was kept before; nil if nothing was
+}
+
+// takePartial takes what is kept of the object, and its part of the budget.
+func (dp *diskPut) takePartial(opt PutOptions) {
+	if opt.Resume == nil || opt.Want.IsZero() || opt.Size < minPartial {
+		return
+	}
+	if one, ok := dp.disk.partials.take(opt.Want); ok {
+		if dp.taken, dp.kept = opt.Want, one; one != nil {
+			dp.reserved = one.cost
+		}
+	}
+}
+
+// goOn reads what is kept instead of the front of the body, as far as it is
+// right.
+func (dp *diskPut) goOn(resume func(kept io.ReaderAt, n int64, good io.Writer) error) error {
+	if dp.kept == nil {
+		return nil
+	}
+	file, err := dp.disk.layout.openPartial(dp.taken)
+	if err != nil {
+		return nil // it was removed from outside
+	}
+	dp.file, dp.hasher = file, b3.NewTreeHasher()
+	if err := resume(file, dp.kept.size, (*diskKept)(dp)); err != nil {
+		return err
+	}
+	if err := file.Truncate(dp.size); err != nil {
+		return diskFault(opPut, err)
+	}
+	if _, err := file.Seek(dp.size, io.SeekStart); err != nil {
+		return diskFault(opPut, err)
+	}
+	return diskFault(opPut, dp.disk.layout.allocate(file, fileLength(dp.declared)))
+}
+
+// diskKept is a diskPut that takes bytes over which are in its file already.
+type diskKept diskPut
+
+func (k *diskKept) Write(p []byte) (int, error) {
+	dp := (*diskPut)(k)
+	_, _ = dp.hasher.Write(p) // it never fails
+	dp.arrival.changeDisk(dp, func() { dp.size += int64(len(p)) })
+	return len(p), nil
 }
 
 // run does everything but the cleanup.
@@ -88,6 +139,9 @@ func (dp *diskPut) run(ctx context.Context, src io.Reader, opt PutOptions) (Info
 		return Info{}, false, err
 	}
 	dp.buffer = ioBuffers.Get().(*ioBuffer)
+	if err := dp.goOn(opt.Resume); err != nil {
+		return Info{}, false, err
+	}
 	if err := dp.readBody(ctx, src); err != nil {
 		return Info{}, false, err
 	}
@@ -112,7 +166,7 @@ func (dp *diskPut) reserveDeclared() error {
 	case dp.declared == Unknown:
 		return nil
 	}
-	return dp.reserve(diskCost(dp.declared))
+	return dp.reserve(diskCost(dp.declared) - dp.reserved) // some may be kept
 }
 
 // readBody reads the body to its end. The last part of it stays in the buffer.
@@ -186,7 +240,12 @@ func (dp *diskPut) reserveGrowth() error {
 func (dp *diskPut) write(p []byte) (err error) {
 	tree := &dp.disk.layout
 	if dp.file == nil {
-		if dp.file, err = tree.create(); err != nil {
+		if !dp.taken.IsZero() {
+			dp.file, err = tree.createPartial(dp.taken)
+		} else {
+			dp.file, err = tree.create()
+		}
+		if err != nil {
 			return err
 		}
 		if dp.declared >= minAllocate {
@@ -294,20 +353,52 @@ func (dp *diskPut) publish(path string) error {
 	return nil
 }
 
-// abandon releases what did not become an object.
-func (dp *diskPut) abandon() {
-	if dp.file != nil {
+// abandon releases what did not become an object, or keeps it for the next Put.
+func (dp *diskPut) abandon(err error) {
+	var one *partial
+	if dp.file != nil && !dp.taken.IsZero() {
+		one = dp.keep(err)
+	}
+	if one == nil && dp.file != nil {
 		dp.disk.layout.removeTemp(dp.file)
 	}
 	if dp.buffer != nil {
 		_ = dp.buffer.Close() // documented to be nil
 	}
+	if dp.taken.IsZero() {
+		dp.disk.budget.release(dp.reserved)
+		return
+	}
+	if one == nil && dp.file == nil && dp.kept != nil && dp.reserved > 0 {
+		// It failed before it opened the file: that stays as it was.
+		one = dp.kept
+	}
+	if one != nil {
+		dp.reserved -= one.cost
+	}
 	dp.disk.budget.release(dp.reserved)
+	dp.disk.partials.put(dp.taken, one)
+	dp.disk.dropPartials(maxPartials, dp.disk.budget.limit/partialDivisor)
+}
+
+// keep keeps the file if what has arrived is worth it.
+func (dp *diskPut) keep(err error) *partial {
+	if !isWorthKeeping(dp.size, err) {
+		return nil
+	}
+	// The last bytes are in the buffer. If they cannot be written, or are only
+	// half, the next Put finds out.
+	_ = dp.disk.layout.write(dp.file, dp.buffer.data[:dp.buffered])
+	_ = dp.file.Truncate(dp.size) // frees what was allocated beyond
+	if dp.file.Close() != nil {
+		return nil
+	}
+	return &partial{size: dp.size, cost: min(diskCost(dp.size), dp.reserved), at: time.Now()}
 }
 
 func (dp *diskPut) reserve(n int64) error {
 	if dp.unverified {
-		if !dp.disk.budget.reserve(n) {
+		if !dp.disk.budget.reserve(n) && (!dp.disk.dropPartials(0, 0) || !dp.disk.budget.reserve(n)) {
 			return noHeadroom(n, dp.disk.Usage())
 		}
 		dp.reserved += n

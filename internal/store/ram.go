@@ -3,6 +3,7 @@ package store
 import (
 	"context"
 	"sync"
+	"time"
 
 	"micronode/b3"
 	"micronode/fault"
@@ -17,6 +18,7 @@ type RAM struct {
 	maxObject int64
 	capped    bool // maxObject is less than the budget
 	slabs     slabs
+	partials
 
 	hashers sync.Pool // of *b3.Hasher, for objects of several blocks
 }
@@ -121,10 +123,23 @@ func (r *RAM) Usage() Usage {
 // periodically, so that a store that was large once does not stay so.
 func (r *RAM) Trim() { r.slabs.trim() }
 
+// dropPartials drops what is kept of objects that have not arrived whole, the
+// oldest first, until as many and as many bytes are left. It reports whether it
+// dropped any.
+func (r *RAM) dropPartials(most int, bytes int64) bool {
+	return r.partials.drop(most, bytes, time.Now(), func(_ b3.Address, one *partial) {
+		for _, block := range one.blocks {
+			r.slabs.put(block)
+		}
+		r.budget.release(one.cost)
+	})
+}
+
 // Close makes every object invisible and frees it, and rejects all later calls.
 // The error is always nil.
 func (r *RAM) Close() error {
 	r.closed.Store(true)
+	r.dropPartials(0, 0)
 	for i := range r.shards {
 		for _, o := range r.removeAll(&r.shards[i]) {
 			r.release(o)

@@ -3,6 +3,7 @@ package store
 import (
 	"context"
 	"io"
+	"time"
 
 	"micronode/b3"
 	"micronode/fault"
@@ -16,7 +17,7 @@ const opPut = "store.put"
 const firstBlockSize = 4 << 10
 
 // Put stores an object.
-func (r *RAM) Put(ctx context.Context, src io.Reader, opt PutOptions) (Info, bool, error) {
+func (r *RAM) Put(ctx context.Context, src io.Reader, opt PutOptions) (info Info, created bool, err error) {
 	if err := r.checkOpen(ctx, opPut); err != nil {
 		return Info{}, false, err
 	}
@@ -26,9 +27,10 @@ func (r *RAM) Put(ctx context.Context, src io.Reader, opt PutOptions) (Info, boo
 		}
 	}
 	in := ramPut{ram: r, declared: opt.Size, unverified: opt.Unverified}
-	defer in.abandon()
+	defer func() { in.abandon(err) }()
 	in.arrival = opt.Arrival
 	defer opt.Arrival.end()
+	in.takePartial(opt)
 	if err := in.readAll(ctx, src); err != nil {
 		if fault.KindOf(err) == fault.StoreFull {
 			r.refusals.Add(1)
@@ -43,7 +45,7 @@ func (r *RAM) Put(ctx context.Context, src io.Reader, opt PutOptions) (Info, boo
 	if err := flow.Ended(ctx, opPut); err != nil {
 		return Info{}, false, err
 	}
-	info, created, err := in.commit(address, opt.Class)
+	info, created, err = in.commit(address, opt.Class)
 	if created && opt.Unverified {
 		r.restoreHeadroom(ctx, address)
 	}
@@ -121,11 +123,86 @@ type ramPut struct {
 	blocks          [][]byte // the last one's length is how much of it is filled
 
 	arrival *Arrival // locked to change size and blocks; nil if nobody reads
+
+	// of a Put with Resume
+	taken  b3.Address // whose partial it has taken; zero if it leaves none
+	resume func(kept io.ReaderAt, n int64, good io.Writer) error
+}
+
+// takePartial takes what is kept of the object.
+func (p *ramPut) takePartial(opt PutOptions) {
+	if opt.Resume == nil || opt.Want.IsZero() || opt.Size < minPartial {
+		return
+	}
+	one, ok := p.ram.partials.take(opt.Want)
+	if !ok {
+		return
+	}
+	p.taken, p.resume = opt.Want, opt.Resume
+	if one != nil {
+		p.blocks, p.reserved = one.blocks, one.cost
+	}
+}
+
+// goOn reads what is kept instead of the front of the body, as far as it is
+// right.
+func (p *ramPut) goOn() error {
+	if len(p.blocks) == 0 {
+		return nil
+	}
+	kept := blockReader(p.blocks)
+	err := p.resume(kept, kept.size(), (*ramKept)(p))
+	whole := int((p.size + slabSize - 1) / slabSize)
+	rest := p.blocks[whole:]
+	p.arrival.changeRAM(p, func() {
+		p.blocks = p.blocks[:whole:whole]
+		if last := whole - 1; last >= 0 {
+			p.blocks[last] = p.blocks[last][:p.size-int64(last)*slabSize]
+		}
+	})
+	for _, block := range rest {
+		p.ram.slabs.put(block)
+	}
+	return err
+}
+
+// ramKept is a ramPut that takes bytes over which are in its blocks already.
+type ramKept ramPut
+
+func (k *ramKept) Write(b []byte) (int, error) {
+	p := (*ramPut)(k)
+	p.arrival.changeRAM(p, func() { p.size += int64(len(b)) })
+	return len(b), nil
+}
+
+// blockReader reads blocks, of which all but the last are whole slabs.
+type blockReader [][]byte
+
+func (b blockReader) size() (n int64) {
+	for _, block := range b {
+		n += int64(len(block))
+	}
+	return n
+}
+
+func (b blockReader) ReadAt(p []byte, off int64) (n int, err error) {
+	for n < len(p) {
+		at := int(off / slabSize)
+		if at >= len(b) || off%slabSize >= int64(len(b[at])) {
+			return n, io.EOF
+		}
+		copied := copy(p[n:], b[at][off%slabSize:])
+		n, off = n+copied, off+int64(copied)
+	}
+	return n, nil
 }
 
 // readAll reserves the declared size, and only then reads the body.
 func (p *ramPut) readAll(ctx context.Context, src io.Reader) error {
 	if err := p.reserveDeclared(); err != nil {
+		return err
+	}
+	if err := p.goOn(); err != nil {
 		return err
 	}
 	return p.readBody(ctx, src)
@@ -140,7 +217,7 @@ func (p *ramPut) reserveDeclared() error {
 	case p.declared > p.ram.maxObject:
 		return p.tooLarge(p.declared)
 	case p.declared != Unknown:
-		need = ramCost(p.declared)
+		need = ramCost(p.declared) - p.reserved // some may be kept
 	}
 	if err := p.reserve(need); err != nil {
 		return err
@@ -331,7 +408,7 @@ func (p *ramPut) commit(a b3.Address, class Class) (Info, bool, error) {
 	o.refs.retain()
 	s.add(o)
 	r.count(o)
-	*p = ramPut{ram: r, declared: p.declared} // the object owns everything now
+	*p = ramPut{ram: r, declared: p.declared, taken: p.taken} // the object owns everything now
 	return o.info(), true, nil
 }
 
@@ -347,8 +424,11 @@ func (p *ramPut) object(a b3.Address, class Class) *object {
 	return o
 }
 
-// abandon releases what did not become an object.
-func (p *ramPut) abandon() {
+// abandon releases what did not become an object, or keeps it for the next Put.
+func (p *ramPut) abandon(err error) {
+	if !p.taken.IsZero() && p.keep(err) {
+		return
+	}
 	for _, block := range p.blocks {
 		p.ram.slabs.put(block)
 	}
@@ -356,6 +436,31 @@ func (p *ramPut) abandon() {
 		p.ram.slabs.discharge(objectOverhead)
 	}
 	p.ram.budget.release(p.reserved)
+	if !p.taken.IsZero() {
+		p.ram.partials.put(p.taken, nil)
+	}
+}
+
+// keep keeps what has arrived, if it is worth it.
+func (p *ramPut) keep(err error) bool {
+	if !isWorthKeeping(p.size, err) {
+		return false
+	}
+	if last := len(p.blocks) - 1; len(p.blocks[last]) == 0 {
+		p.ram.slabs.put(p.blocks[last])
+		p.blocks = p.blocks[:last]
+	}
+	one := &partial{size: p.size, at: time.Now(), blocks: p.blocks}
+	for _, block := range p.blocks {
+		one.cost += int64(cap(block))
+	}
+	p.release(p.reserved - one.cost)
+	p.ram.partials.put(p.taken, one)
+	p.ram.dropPartials(maxPartials, p.ram.budget.limit/partialDivisor)
+	if p.ram.closed.Load() {
+		p.ram.dropPartials(0, 0)
+	}
+	return true
 }
 
 func (p *ramPut) reserve(n int64) error {

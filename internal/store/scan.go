@@ -9,7 +9,9 @@ import (
 	"path/filepath"
 	"strconv"
 	"syscall"
+	"time"
 
+	"micronode/b3"
 	"micronode/fault"
 	"micronode/internal/disk"
 )
@@ -32,7 +34,7 @@ func (d *Disk) load() error {
 	if err := d.prepare(); err != nil {
 		return err
 	}
-	for _, step := range []func() error{d.removeTemp, d.scan, d.evictToBudget} {
+	for _, step := range []func() error{d.removeTemp, d.scanPartials, d.scan, d.evictToBudget} {
 		if err := step(); err != nil {
 			_ = d.lock.Close()
 			return folderFault(d.layout.root, err)
@@ -50,7 +52,7 @@ func (d *Disk) prepare() error {
 	if err := d.lockFolder(filepath.Join(root, lockName)); err != nil {
 		return err
 	}
-	for _, name := range []string{tempName, Pinned.String(), Cached.String(), quarantineName} {
+	for _, name := range []string{tempName, partialName, Pinned.String(), Cached.String(), quarantineName} {
 		if err := os.MkdirAll(filepath.Join(root, name), folderMode); err != nil {
 			_ = d.lock.Close()
 			return folderFault(root, err)
@@ -112,6 +114,34 @@ func folderFault(folder string, err error) error {
 func (d *Disk) removeTemp() error {
 	return forEachEntry(filepath.Join(d.layout.root, tempName), func(path string, _ fs.DirEntry) error {
 		return os.RemoveAll(path)
+	})
+}
+
+// scanPartials finds what has arrived of objects that are not whole. A process
+// that was killed in a Put has left it as one whose Put has failed.
+func (d *Disk) scanPartials() error {
+	err := forEachEntry(filepath.Join(d.layout.root, partialName), func(path string, entry fs.DirEntry) error {
+		a, wrong := b3.Parse(b3.Prefix + entry.Name())
+		info, gone := entry.Info()
+		if wrong != nil || gone != nil || !entry.Type().IsRegular() || info.Size() < minPartial {
+			return os.RemoveAll(path)
+		}
+		one := &partial{size: info.Size(), cost: diskCost(info.Size()), at: info.ModTime()}
+		d.budget.held.Add(one.cost)
+		d.partials.put(a, one)
+		return nil
+	})
+	d.dropPartials(maxPartials, d.budget.limit/partialDivisor)
+	return err
+}
+
+// dropPartials drops what is kept of objects that have not arrived whole, the
+// oldest first, until as many and as many bytes are left. It reports whether it
+// dropped any.
+func (d *Disk) dropPartials(most int, bytes int64) bool {
+	return d.partials.drop(most, bytes, time.Now(), func(a b3.Address, one *partial) {
+		_ = d.layout.unlink(d.layout.partialPath(a)) // what stays is counted at the next start
+		d.budget.release(one.cost)
 	})
 }
 
@@ -189,6 +219,9 @@ func (d *Disk) addFile(class Class, first, second, path string, entry fs.DirEntr
 // evictToBudget evicts the excess, should the budget have become smaller.
 // Pinned objects stay, and puts are rejected as long as they exceed it.
 func (d *Disk) evictToBudget() error {
+	if d.budget.held.Load() > d.budget.limit {
+		d.dropPartials(0, 0)
+	}
 	for d.budget.held.Load() > d.budget.limit {
 		o := d.evictOne()
 		if o == nil {

@@ -61,6 +61,14 @@ type PutOptions struct {
 	// this says so, and never the other way round.
 	Class Class
 
+	// Resume, if it is given, makes the store keep what has arrived of Want when
+	// the Put fails, and lets a later one go on from there: on disk even after
+	// the process has ended. It is called before src is read, with what is kept,
+	// if anything is; it verifies that, and writes what is right of it, from the
+	// front on, to good. Then src has only the rest. A store that cannot keep
+	// anything ignores it.
+	Resume func(kept io.ReaderAt, n int64, good io.Writer) error
+
 	// Arrival, if it is given, lets others read what is stored so far, while
 	// Put runs. A store that cannot do that ignores it.
 	Arrival *Arrival
@@ -75,7 +83,7 @@ type Putter interface {
 	// fault.BodyTooLarge if the object exceeds the maximum size, with
 	// fault.IntegrityFail if the bytes are not those of Want, with
 	// fault.Malformed if there are more or fewer than Size, with the error of
-	// src, or because ctx ended. Then nothing is kept.
+	// src, or because ctx ended. Then nothing is kept, but for Resume.
 	//
 	// The end of ctx is noticed between two reads. A src that can hang must end
 	// with ctx by itself, as the body of a request does.

@@ -1,6 +1,7 @@
 package b3
 
 import (
+	"bufio"
 	"encoding/binary"
 	"errors"
 	"fmt"
@@ -76,6 +77,48 @@ func (v *Verified) Range(off, n int64) (io.Reader, error) {
 		r.pending = append(make([]subtree, 0, bits.Len64(uint64(root.count))+1), root)
 	}
 	return r, nil
+}
+
+// ReadOutboard reads the outboard of a content of the given size, and verifies
+// each node as it arrives: it stops at the first wrong one. What it returns is
+// right, and so is the size. So a [Mismatch] of a range says later that the data
+// is wrong. A content of one group has no outboard, and nothing is read.
+func ReadOutboard(want Address, size int64, from io.Reader) (Outboard, error) {
+	if size <= GroupSize {
+		return nil, nil
+	}
+	from = bufio.NewReader(from)
+	arrived := &struct{ Outboard }{make(Outboard, 0, min(OutboardSize(size), 1<<20))} // it grows with what arrives
+	v := &Verified{want: want, size: size, outboard: arrived}
+	buf := make([]byte, tailSiblings(size)*hashSize+guts.ChunkSize)
+	read := func(n int64) error {
+		_, err := io.ReadFull(from, buf[:n])
+		arrived.Outboard = append(arrived.Outboard, buf[:n]...)
+		return err
+	}
+	if err := read(headerSize); err != nil {
+		return nil, err
+	}
+	// The nodes come in the order of this walk.
+	for pending := []subtree{v.root()}; len(pending) > 0; {
+		s := pending[len(pending)-1]
+		pending = pending[:len(pending)-1]
+		if s.count == 1 {
+			continue
+		}
+		if err := read(nodeSize); err != nil {
+			return nil, err
+		}
+		left, right, err := v.split(s, buf)
+		if err != nil {
+			return nil, err
+		}
+		pending = append(pending, right, left)
+	}
+	if err := read(OutboardSize(size) - tailOffset(size)); err != nil {
+		return nil, err
+	}
+	return arrived.Outboard, v.proveSize()
 }
 
 // subtree is a part of the tree whose hash has been verified.

@@ -438,3 +438,35 @@ func benchmarkVerifyRange(b *testing.B, size int) {
 		}
 	}
 }
+
+// An outboard that arrives is verified node by node: reading stops at the first
+// wrong one, and what is read to its end is the outboard.
+func TestReadOutboard(t *testing.T) {
+	rapid.Check(t, func(rt *rapid.T) {
+		size := drawSize(rt)
+		o := newObject(t, size)
+		got, err := b3.ReadOutboard(o.address, int64(size), bytes.NewReader(o.outboard))
+		if err != nil || !bytes.Equal(got, o.outboard) {
+			rt.Fatalf("size %d: %d bytes of %d, %v", size, len(got), len(o.outboard), err)
+		}
+		if len(o.outboard) == 0 {
+			return
+		}
+		at := rapid.IntRange(0, len(o.outboard)-1).Draw(rt, "at")
+		wrong := bytes.Clone(o.outboard)
+		wrong[at] ^= 1
+		if _, err := b3.ReadOutboard(o.address, int64(size), bytes.NewReader(wrong)); !errors.Is(err, b3.ErrMismatch) {
+			rt.Fatalf("size %d, byte %d is wrong: %v", size, at, err)
+		}
+		if _, err := b3.ReadOutboard(o.address, int64(size), bytes.NewReader(o.outboard[:at])); err == nil {
+			rt.Fatalf("size %d: an outboard of %d bytes of %d was accepted", size, at, len(o.outboard))
+		}
+		for _, other := range []int64{int64(size) + 1, int64(size) + b3.GroupSize, 1 << 40} {
+			lie := bytes.Clone(o.outboard)
+			binary.LittleEndian.PutUint64(lie, uint64(other))
+			if _, err := b3.ReadOutboard(o.address, other, bytes.NewReader(lie)); err == nil {
+				rt.Fatalf("size %d was accepted as %d", size, other)
+			}
+		}
+	})
+}

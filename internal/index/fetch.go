@@ -2,6 +2,7 @@ package index
 
 import (
 	"context"
+	"fmt"
 	"io"
 	"net/http"
 	"net/url"
@@ -24,7 +25,7 @@ const opFetch = "index.fetch"
 
 // Limits of fetching.
 const (
-	fetchTimeout      = 5 * time.Minute        // of an object that comes in order; what comes in parts may take as long as it moves
+	fetchTimeout      = 5 * time.Minute        // of a request that waits for all of an object; the fetch goes on for the next one
 	fetchStartTimeout = 2 * time.Minute        // until the first byte of an object that is read while it arrives
 	fetchLinger       = time.Minute            // for which a fetch goes on when its last reader has left
 	fetchHedgeDelay   = 400 * time.Millisecond // without a first byte, until the next source is tried too
@@ -56,9 +57,31 @@ func (x *Index) Fetch(ctx context.Context, address b3.Address) (store.Info, bool
 	}
 	got, err := x.fetches.Do(ctx, address, func(ctx context.Context) (got fetched, err error) {
 		got.info, got.created, err = x.fetchFromProviders(ctx, address)
-		return got, err
+		return got, x.explainBroken(address, err)
 	})
 	return got.info, got.created, err
+}
+
+// explainBroken says more than that an object is not found, if a part of it has
+// been: who was lost, and how far it came.
+func (x *Index) explainBroken(address b3.Address, err error) error {
+	if fault.KindOf(err) != fault.NotFound {
+		return err
+	}
+	problem := &fault.Error{Op: opFetch, Kind: fault.UpstreamFailed, Err: err,
+		Next: "Connect to a node that has it with `micronode peers add`, and try again."}
+	if was := x.arrivals.brokenBy(address, time.Now()); was != nil {
+		problem.Detail, problem.Next = fault.DetailOf(was)+"; nobody else is found who has it", fault.NextOf(was)
+		return problem
+	}
+	if at, keeps := x.spec.Store.(keeper); keeps {
+		if n := at.Kept(address); n > 0 {
+			problem.Detail = fmt.Sprintf("%d bytes of %s are here, and nobody is found who has the rest", n, address)
+			problem.Next = "Connect to a node that has it with `micronode peers add`, and try again: it goes on from what is here."
+			return problem
+		}
+	}
+	return err
 }
 
 // fetchFromProviders finds the providers of an object and stores it from the
@@ -73,7 +96,7 @@ func (x *Index) fetchFromProviders(ctx context.Context, address b3.Address) (sto
 	allowed := x.newAllowance()
 	ctx = allowed.withContext(ctx)
 	info, created, err := x.fetchFrom(ctx, address, ranked)
-	if err == nil || !cached || ctx.Err() != nil {
+	if err == nil || !cached || ctx.Err() != nil || x.arrivals.brokeWith(address, err) {
 		return info, created, allowed.finalError(err)
 	}
 	// The cached providers are gone, or no longer have it. Others may have it
@@ -94,17 +117,15 @@ func (x *Index) fetchFrom(ctx context.Context, address b3.Address, ranked []rank
 	ways := all
 	problem := error(&fault.Error{Op: opFetch, Kind: fault.NotFound, Detail: "no reachable provider has " + address.String(),
 		Next: "Check the address, or connect to a node that has it with `micronode peers add`."})
-	bounded, cancel := context.WithTimeout(ctx, fetchTimeout)
-	defer cancel()
 	for len(ways) > 0 {
-		opened, left, err := x.openFastest(bounded, ways)
+		opened, left, err := x.openFastest(ctx, ways)
 		if opened == nil {
 			return store.Info{}, false, moreInformative(problem, err)
 		}
 		ways = left
-		info, created, err := x.receive(ctx, bounded, address, opened, all)
-		if err == nil || bounded.Err() != nil {
-			return info, created, err
+		info, created, err := x.receive(ctx, address, opened, all)
+		if err == nil || ctx.Err() != nil || x.arrivals.brokeWith(address, err) {
+			return info, created, err // a transfer has asked all of them, and for more
 		}
 		problem = moreInformative(problem, err)
 	}
@@ -129,7 +150,10 @@ func (x *Index) findProviders(ctx context.Context, address b3.Address) (ranked [
 // nothing is evicted for it.
 func (x *Index) storeBody(ctx context.Context, address b3.Address, from *fetchAttempt) (store.Info, bool, error) {
 	begun := time.Now()
-	counted := &countingReader{Reader: from.body}
+	counted := &countingReader{Reader: from.body, since: begun}
+	idle := time.AfterFunc(movedEvery, from.cancel) //lockblock:allow it only ends a context
+	defer idle.Stop()
+	counted.read = func() { idle.Reset(movedEvery) }
 	options := store.PutOptions{Want: address, Size: from.body.size, Class: store.Cached, Unverified: true}
 	info, created, err := x.spec.Store.Put(ctx, counted, options)
 	if fault.KindOf(err) == fault.StoreFull && from.body.proven && counted.n == 0 {
@@ -188,6 +212,7 @@ type fetchSource struct {
 // gateways; at most as many as one fetch may try.
 func (x *Index) fetchSources(allowed *allowance, address b3.Address, ranked []rank.Ranked) []fetchSource {
 	var sessions, gateways []fetchSource
+	head := x.headSizeOf(address)
 	connected := x.connectedPeers()
 	for _, one := range ranked {
 		p := one.Provider
@@ -200,8 +225,8 @@ func (x *Index) fetchSources(allowed *allowance, address b3.Address, ranked []ra
 			}
 			sessions = append(sessions, fetchSource{id: p.ID, blameKey: p.ID, label: "from the peer " + p.ID, part: part,
 				open: func(ctx context.Context) (objectBody, error) {
-					body, err := part(ctx, oap.Whole, 0, headSize)
-					return objectBody{ReadCloser: body, size: store.Unknown, head: true}, err
+					body, err := part(ctx, oap.Whole, 0, int64(head))
+					return objectBody{ReadCloser: body, size: store.Unknown, head: head}, err
 				},
 				openWhole: func(ctx context.Context) (objectBody, error) {
 					body, err := x.spec.Overlay.Open(ctx, address, id)
@@ -215,7 +240,7 @@ func (x *Index) fetchSources(allowed *allowance, address b3.Address, ranked []ra
 			}
 			gateways = append(gateways, fetchSource{id: p.ID, blameKey: hostPort(base), label: "from " + base, openWhole: openWhole,
 				open: func(ctx context.Context) (objectBody, error) {
-					return x.gatewayClient.openHead(ctx, base, address, int64(allowed.limits.Unproven))
+					return x.gatewayClient.openHead(ctx, base, address, head, int64(allowed.limits.Unproven))
 				},
 				part: func(ctx context.Context, view oap.View, from, length int64) (io.ReadCloser, error) {
 					return x.gatewayClient.part(allowed.withContext(ctx), base, address, view, from, length)
@@ -252,15 +277,34 @@ func hostPort(base string) string {
 	return at.Host
 }
 
-// countingReader counts what is read.
+// What comes in order must bring so much in each such time. It may take as long as
+// it does; a source that sends a byte now and then, or none, does not hold a
+// fetch.
+const (
+	minMoved   = 512 << 10
+	movedEvery = time.Minute
+)
+
+// countingReader counts what is read, and ends with Timeout when that is too
+// little for too long.
 type countingReader struct {
 	io.Reader
-	n int64
+	n     int64
+	since time.Time // when the present minute began
+	had   int64     // what had been read then
+	read  func()    // called after each read
 }
 
 func (c *countingReader) Read(p []byte) (int, error) {
 	n, err := c.Reader.Read(p)
 	c.n += int64(n)
+	c.read()
+	if now := time.Now(); err == nil && now.Sub(c.since) >= movedEvery {
+		if moved := c.n - c.had; moved < minMoved {
+			return n, fault.New(opFetch, fault.Timeout, "%d bytes came in %s", moved, now.Sub(c.since).Round(time.Second))
+		}
+		c.since, c.had = now, c.n
+	}
 	return n, err
 }
 

@@ -3,8 +3,11 @@ package index
 import (
 	"bytes"
 	"context"
+	"encoding/binary"
+	"errors"
 	"io"
 	"net/http"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -13,6 +16,8 @@ import (
 	"micronode/b3"
 	"micronode/fault"
 	"micronode/internal/flow"
+	"micronode/internal/index/hedge"
+	"micronode/internal/index/rank"
 	"micronode/internal/index/record"
 	"micronode/internal/index/transfer"
 	"micronode/internal/oap"
@@ -26,6 +31,19 @@ import (
 // headSize is how much of an object is asked for first: all of most objects.
 const headSize = 1 << 20
 
+// keeper is a store that keeps what has arrived of an object when its Put fails.
+type keeper interface {
+	Kept(address b3.Address) int64
+}
+
+// headSizeOf is headSize, or a group if the front of the object is here already.
+func (x *Index) headSizeOf(address b3.Address) int {
+	if at, keeps := x.spec.Store.(keeper); keeps && at.Kept(address) > 0 {
+		return b3.GroupSize
+	}
+	return headSize
+}
+
 // transferPatience is how long a transfer waits for its sources: as long as a
 // link is away when somebody pulls a cable, and finds the right one again.
 const transferPatience = 75 * time.Second
@@ -36,12 +54,11 @@ type openPart func(ctx context.Context, view oap.View, from, length int64) (io.R
 
 // receive stores the object that one source has begun to send: its head whole,
 // and then, if there is more, in parts from all sources.
-// The bounded context is for what comes in order.
-func (x *Index) receive(ctx, bounded context.Context, address b3.Address, opened *fetchAttempt, sources []fetchSource) (store.Info, bool, error) {
-	if !opened.body.head {
-		return x.storeBody(bounded, address, opened)
+func (x *Index) receive(ctx context.Context, address b3.Address, opened *fetchAttempt, sources []fetchSource) (store.Info, bool, error) {
+	if opened.body.head == 0 {
+		return x.storeBody(ctx, address, opened)
 	}
-	head := make([]byte, headSize)
+	head := make([]byte, opened.body.head)
 	n, err := io.ReadFull(opened.body, head)
 	head = head[:n]
 	if err == io.EOF || err == io.ErrUnexpectedEOF {
@@ -50,7 +67,7 @@ func (x *Index) receive(ctx, bounded context.Context, address b3.Address, opened
 			io.Reader
 			io.Closer
 		}{bytes.NewReader(head), opened.body}, size: store.Unknown}
-		return x.storeBody(bounded, address, &whole)
+		return x.storeBody(ctx, address, &whole)
 	}
 	opened.close()
 	if err == nil {
@@ -59,52 +76,43 @@ func (x *Index) receive(ctx, bounded context.Context, address b3.Address, opened
 			return info, created, err
 		}
 	}
-	// It has no tree, or too many are in memory, or it broke off: all of it, in
-	// order.
-	own, stop := context.WithCancel(bounded)
+	// It has no tree, or is larger than can be proven, or it broke off: all of
+	// it, in order.
+	own, stop := context.WithCancel(ctx)
 	begun := time.Now()
 	body, err := opened.source.openWhole(own)
 	if err != nil {
 		stop()
 		return store.Info{}, false, err
 	}
-	return x.storeBody(bounded, address, &fetchAttempt{source: opened.source, body: body, took: time.Since(begun), cancel: stop})
+	return x.storeBody(ctx, address, &fetchAttempt{source: opened.source, body: body, took: time.Since(begun), cancel: stop})
 }
 
 // transfer fetches an object in parts. It reports false if that cannot be, for
 // want of its tree.
 func (x *Index) transfer(ctx context.Context, address b3.Address, first fetchSource, head []byte, sources []fetchSource) (info store.Info, created, done bool, err error) {
-	permits := x.gatewayClient.treePermits
-	if permits.TryAcquire(1) == 0 {
-		return store.Info{}, false, false, nil
-	}
-	defer permits.Release()
-	tree, size, err := readTree(ctx, first)
-	if err != nil {
-		if offenceIn(err) != "" {
-			x.recordOffence(first, "its proof does not match the object")
+	var tree b3.Outboard
+	var size int64
+	for _, from := range append([]fetchSource{first}, slices.DeleteFunc(slices.Clone(sources), func(one fetchSource) bool { return one.label == first.label })...) {
+		if tree, size, err = x.readTree(ctx, address, from); err == nil {
+			break
 		}
+		if fault.KindOf(err) == fault.IntegrityFail { // a peer of an earlier version says Malformed
+			x.recordOffence(from, "its proof does not match the object")
+		}
+	}
+	if err != nil {
 		return store.Info{}, false, false, nil
 	}
+	defer x.gatewayClient.treePermits.ReleaseMany(treeUnits(int64(len(tree))))
 	arrival := new(store.Arrival)
+	_, keeps := x.spec.Store.(keeper)
 	spec := transfer.Spec{
-		Address: address, Size: size, Tree: tree, Head: head, Sources: partSources(sources), Arrival: arrival, Patience: transferPatience, Go: x.racers.Go,
+		Address: address, Size: size, Tree: tree, Head: head, Sources: x.partSources(address, sources), Arrival: arrival, Patience: transferPatience, Keeps: keeps, Go: x.racers.Go,
 		More: func(ctx context.Context) []transfer.Source {
-			x.forget(record.Question{Kind: record.CID, Address: address})
-			ranked, _, err := x.findProviders(ctx, address)
-			if err != nil {
-				return nil
-			}
-			return partSources(x.fetchSources(x.newAllowance(), address, ranked))
+			return x.partSources(address, x.fetchSources(x.newAllowance(), address, x.findAllProviders(ctx, address)))
 		},
-		Failed: func(s transfer.Source, wasted int64, err error) {
-			x.metrics.wasted.Add(float64(wasted))
-			for _, one := range sources {
-				if lie := offenceIn(err); lie != "" && one.label == s.ID {
-					x.recordOffence(one, lie+" "+address.String())
-				}
-			}
-		},
+		Failed: func(_ transfer.Source, wasted int64, _ error) { x.metrics.wasted.Add(float64(wasted)) },
 	}
 	running, err := transfer.New(ctx, spec)
 	if err != nil {
@@ -118,9 +126,10 @@ func (x *Index) transfer(ctx context.Context, address b3.Address, first fetchSou
 	// Each byte is verified before it is read, so other objects are evicted for
 	// it if there is no room.
 	begun := time.Now()
-	info, created, err = x.spec.Store.Put(ctx, running, store.PutOptions{Want: address, Size: size, Class: store.Cached, Arrival: arrival})
+	info, created, err = x.spec.Store.Put(ctx, running, store.PutOptions{Want: address, Size: size, Class: store.Cached, Arrival: arrival, Resume: running.Resume})
 	now := time.Now()
 	x.providers.observe(first.id, now.Sub(begun), err == nil, now)
+	x.arrivals.ended(address, err, now)
 	if err == nil {
 		x.audit(Event{Type: Fetched, Key: address.String(), Detail: strconv.Itoa(running.Progress().Sources) + " sources in " + now.Sub(begun).Round(time.Millisecond).String()})
 		x.added(address)
@@ -128,40 +137,95 @@ func (x *Index) transfer(ctx context.Context, address b3.Address, first fetchSou
 	return info, created, true, err
 }
 
+// findAllProviders finds as many providers as a transfer can use: a look-up ends
+// with the first, which is enough for an object that comes from one. It asks
+// even those who were asked before, because they may have the object by now.
+func (x *Index) findAllProviders(ctx context.Context, address b3.Address) []rank.Ranked {
+	cfg := x.settings.Load()
+	short, cancel := context.WithTimeout(ctx, cfg.DHT.deadline())
+	defer cancel()
+	plan := x.plan(cfg, record.Question{Kind: record.CID, Address: address}, 0, 0, transfer.MaxSources)
+	plan.MayHedge = func() bool { return true }
+	out, _ := hedge.Run(short, x.racers, plan) // what was found in time is enough, or the transfer asks again
+	return x.rank(out.Answer.Providers, "", time.Now())
+}
+
 // partSources is the sources that can send parts.
-func partSources(sources []fetchSource) (list []transfer.Source) {
+func (x *Index) partSources(address b3.Address, sources []fetchSource) (list []transfer.Source) {
 	for _, one := range sources {
 		if one.part == nil {
 			continue
 		}
 		list = append(list, transfer.Source{ID: one.label, Label: one.label, Open: func(ctx context.Context, from, length int64) (io.ReadCloser, error) {
 			return one.part(ctx, oap.Whole, from, length)
-		}})
+		}, Blame: func(err error) { x.recordOffence(one, offenceIn(err)+" "+address.String()) }})
 	}
 	return list
 }
 
+// treeUnit is what one permit for trees in memory stands for.
+const treeUnit = 1 << 20
+
+// treeUnits is how many permits a tree takes; none takes none.
+func treeUnits(bytes int64) int { return int((bytes + treeUnit - 1) / treeUnit) }
+
+// treePause is how long a transfer waits before it looks again whether there is
+// memory for its tree.
+const treePause = 100 * time.Millisecond
+
 // readTree reads the tree of an object from a source, and the size that it
-// states.
-func readTree(ctx context.Context, from fetchSource) (b3.Outboard, int64, error) {
+// states. Both are proven. Its permits belong to the caller, if there is a tree.
+// While other trees take the memory, it waits.
+func (x *Index) readTree(ctx context.Context, address b3.Address, from fetchSource) (b3.Outboard, int64, error) {
 	if from.part == nil {
 		return nil, 0, fault.New(opFetch, fault.NotFound, "it serves no parts")
 	}
+	permits := x.gatewayClient.treePermits
+	for {
+		body, size, err := openTree(ctx, from)
+		if err != nil {
+			return nil, 0, err
+		}
+		need := treeUnits(b3.OutboardSize(size))
+		if got := permits.TryAcquire(need); got < need {
+			_ = body.Close() // it is asked for again
+			permits.ReleaseMany(got)
+			if flow.Sleep(ctx, treePause) != nil {
+				return nil, 0, flow.Ended(ctx, opFetch)
+			}
+			continue
+		}
+		tree, err := b3.ReadOutboard(address, size, body)
+		_ = body.Close() // it was read, or the error is known
+		if err != nil {
+			permits.ReleaseMany(need)
+			return nil, 0, fault.Wrap(opFetch, err)
+		}
+		return tree, size, nil
+	}
+}
+
+// openTree begins to read a tree, and returns the size that it states, which may
+// be wrong.
+func openTree(ctx context.Context, from fetchSource) (io.ReadCloser, int64, error) {
 	body, err := from.part(ctx, oap.Tree, 0, 0)
 	if err != nil {
 		return nil, 0, err
 	}
-	defer func() { _ = body.Close() }() // what it sent is verified
-	raw, err := io.ReadAll(io.LimitReader(body, maxTreeBytes+1))
-	if err != nil {
+	var header [8]byte
+	if _, err := io.ReadFull(body, header[:]); err != nil {
+		_ = body.Close() // the error is known
 		return nil, 0, fault.Wrap(opFetch, err)
 	}
-	tree := b3.Outboard(raw)
-	size, ok := transfer.Size(tree)
-	if !ok {
-		return nil, 0, fault.New(opFetch, fault.UpstreamFailed, "its tree has %d bytes, which is not what it states or more than %d", len(raw), maxTreeBytes)
+	size := binary.LittleEndian.Uint64(header[:])
+	if size <= b3.GroupSize || size > maxProvenBytes {
+		_ = body.Close() // it is not read
+		return nil, 0, fault.New(opFetch, fault.UpstreamFailed, "its tree states a size of %d bytes; the maximum is %d", size, int64(maxProvenBytes))
 	}
-	return tree, size, nil
+	return struct {
+		io.Reader
+		io.Closer
+	}{io.MultiReader(bytes.NewReader(header[:]), body), body}, int64(size), nil
 }
 
 // part asks a gateway for some bytes.
@@ -206,6 +270,60 @@ type arrivals struct {
 	mu      sync.Mutex //lockblock:leaf a map, and a channel that is closed
 	running map[b3.Address]*transfer.Transfer
 	changed chan struct{} // closed at the next change; nil if nobody waits
+	broken  map[b3.Address]brokenTransfer
+}
+
+// brokenTransfer is why a transfer did not complete, and when.
+type brokenTransfer struct {
+	err error
+	at  time.Time
+}
+
+// The bounds of what is remembered of transfers that broke.
+const (
+	maxBroken = 64
+	brokenAge = 10 * time.Minute
+)
+
+// ended remembers why a transfer did not complete: the next one may only find
+// that nobody has the object.
+func (a *arrivals) ended(address b3.Address, err error, now time.Time) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	switch kind := fault.KindOf(err); {
+	case err == nil:
+		delete(a.broken, address)
+		return
+	case kind != fault.UpstreamFailed && kind != fault.IntegrityFail:
+		return // it was ended here
+	case a.broken == nil:
+		a.broken = map[b3.Address]brokenTransfer{}
+	}
+	a.broken[address] = brokenTransfer{err, now}
+	for len(a.broken) > maxBroken {
+		oldest := address
+		for one, was := range a.broken {
+			if was.at.Before(a.broken[oldest].at) {
+				oldest = one
+			}
+		}
+		delete(a.broken, oldest)
+	}
+}
+
+// brokeWith reports whether an error is that of the last transfer of an object.
+func (a *arrivals) brokeWith(address b3.Address, err error) bool {
+	return errors.Is(err, a.brokenBy(address, time.Now()))
+}
+
+// brokenBy returns why the last transfer of an object broke, or nil.
+func (a *arrivals) brokenBy(address b3.Address, now time.Time) error {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if was, broke := a.broken[address]; broke && now.Sub(was.at) < brokenAge {
+		return was.err
+	}
+	return nil
 }
 
 func (a *arrivals) begin(address b3.Address, t *transfer.Transfer) {
@@ -249,6 +367,16 @@ func (a *arrivals) find(address b3.Address) (*transfer.Transfer, <-chan struct{}
 func (x *Index) Arriving(ctx context.Context, address b3.Address) (store.Handle, error) {
 	if t, _ := x.arrivals.find(address); t != nil {
 		return transfer.NewArriving(ctx, t, x.spec.Store.Open), nil
+	}
+	return nil, fault.New(opFetch, fault.NotFound, "%s is not on its way", address)
+}
+
+// ArrivingHere opens an object that is being fetched, for another node: a read of
+// what is not here yet is NotReady. It is NotFound if none is. The caller must
+// close it.
+func (x *Index) ArrivingHere(ctx context.Context, address b3.Address) (*transfer.Arriving, error) {
+	if t, _ := x.arrivals.find(address); t != nil {
+		return transfer.NewHere(ctx, t, x.spec.Store.Open), nil
 	}
 	return nil, fault.New(opFetch, fault.NotFound, "%s is not on its way", address)
 }

@@ -44,6 +44,8 @@ func (x *Index) openFastest(ctx context.Context, ways []fetchSource) (*fetchAtte
 	var problem error
 	silent := time.NewTimer(fetchHedgeDelay)
 	defer silent.Stop()
+	late := time.NewTimer(fetchStartTimeout)
+	defer late.Stop()
 	for {
 		if len(r.running) == 0 {
 			if len(r.untried) == 0 {
@@ -69,6 +71,8 @@ func (x *Index) openFastest(ctx context.Context, ways []fetchSource) (*fetchAtte
 				problem = moreInformative(problem, r.startNext(ctx))
 				silent.Reset(fetchHedgeDelay)
 			}
+		case <-late.C:
+			return nil, nil, fault.New(opFetch, fault.Timeout, "none of the sources has sent anything for %s", fetchStartTimeout)
 		case <-ctx.Done():
 			return nil, nil, flow.Ended(ctx, opFetch)
 		}

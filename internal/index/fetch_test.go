@@ -508,3 +508,31 @@ func TestFetchWithoutARacer(t *testing.T) {
 		}
 	})
 }
+
+// A fetch that finds nobody says who was lost before, and how far it came; not
+// only that nobody has the object.
+func TestABrokenFetchSaysWhoWasLost(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		overlay := &fetchOverlay{}
+		overlay.join("ana", answersEmpty)
+		r := open(t, withOverlay(overlay))
+		_, _, err := r.Fetch(t.Context(), address("hello"))
+		testkit.WantKind(t, err, fault.NotFound, "what nobody has had")
+		r.arrivals.ended(address("hello"), fault.New("test", fault.UpstreamFailed, "stopped at 37 %%; it lost the peer bob").Advise("Find bob."), time.Now())
+		_, _, err = r.Fetch(t.Context(), address("hello"))
+		testkit.WantKind(t, err, fault.UpstreamFailed, "what was lost on its way")
+		if detail := fault.DetailOf(err); !strings.Contains(detail, "37 %; it lost the peer bob") || fault.NextOf(err) != "Find bob." {
+			t.Errorf("%s; %s", detail, fault.NextOf(err))
+		}
+		time.Sleep(brokenAge)
+		_, _, err = r.Fetch(t.Context(), address("hello"))
+		testkit.WantKind(t, err, fault.NotFound, "what was lost long ago")
+
+		for i := range maxBroken + 5 {
+			r.arrivals.ended(address(fmt.Sprint(i)), fault.New("test", fault.UpstreamFailed, "lost"), time.Now().Add(time.Duration(i)))
+		}
+		if n := len(r.arrivals.broken); n != maxBroken {
+			t.Errorf("%d broken transfers are remembered, want %d", n, maxBroken)
+		}
+	})
+}

@@ -91,12 +91,12 @@ func (g *gatewayClient) openBlock(ctx context.Context, base string, address b3.A
 
 // openHead is open for the first bytes of an object. A gateway that serves no
 // ranges sends all of it.
-func (g *gatewayClient) openHead(ctx context.Context, base string, address b3.Address, unproven int64) (objectBody, error) {
+func (g *gatewayClient) openHead(ctx context.Context, base string, address b3.Address, length int, unproven int64) (objectBody, error) {
 	base, err := originOf(base)
 	if err != nil {
 		return objectBody{}, err
 	}
-	body, size, err := g.get(ctx, base, base+"/o/"+address.String(), "bytes=0-"+strconv.Itoa(headSize-1))
+	body, size, err := g.get(ctx, base, base+"/o/"+address.String(), "bytes=0-"+strconv.Itoa(length-1))
 	if fault.KindOf(err) == fault.NotFound {
 		return g.openBlock(ctx, base, address, unproven)
 	}
@@ -111,7 +111,10 @@ func (g *gatewayClient) openHead(ctx context.Context, base string, address b3.Ad
 		_ = body.Close() // it is not read
 		return objectBody{}, fault.New(opFetch, fault.UpstreamFailed, "%s sent another range than was asked for", base)
 	}
-	return objectBody{ReadCloser: body, size: total, head: total > headSize}, nil
+	if total <= int64(length) {
+		return objectBody{ReadCloser: body, size: total}, nil
+	}
+	return objectBody{ReadCloser: body, size: total, head: length}, nil
 }
 
 // originOf returns the scheme and the host of a gateway.

@@ -6,6 +6,7 @@ import (
 
 	"micronode/b3"
 	"micronode/fault"
+	"micronode/internal/flow"
 	"micronode/internal/store"
 )
 
@@ -15,16 +16,19 @@ import (
 // group of bytes as it arrives, with the tree of the object (see package b3).
 // Wrong bytes are then detected in the first wrong group.
 
-// maxTreeBytes limits the tree of an object, which is about 1/256 of its size:
-// objects of 4 GiB can be proven.
-const maxTreeBytes = 16 << 20
+// maxProvenBytes limits the size of an object that can be proven: its tree, 1/256
+// of it, is in memory, and maxTreeBytes is what all trees together may take.
+const (
+	maxProvenBytes = 16 << 30
+	maxTreeBytes   = 128 << 20
+)
 
 // objectBody is the body of an object that is being fetched.
 type objectBody struct {
 	io.ReadCloser
 	size   int64 // as its source declares it, or store.Unknown
 	proven bool  // each byte is verified before it is returned, and so is the size
-	head   bool  // it ends after headSize bytes, and there may be more
+	head   int   // it ends after so many bytes, and there may be more; 0 if it is all of the object
 }
 
 // checkDeclaredSize applies the limits of a fetch to the answer of a gateway. A
@@ -46,27 +50,34 @@ func (g *gatewayClient) checkDeclaredSize(ctx context.Context, base string, addr
 
 // verifyWithTree fetches the tree of an object and verifies the size with it.
 func (g *gatewayClient) verifyWithTree(ctx context.Context, base string, address b3.Address, body *idleTimeoutBody, size int64) (*verifiedBody, error) {
+	if size > maxProvenBytes {
+		return nil, g.unprovenError(base, size, fault.New(opFetch, fault.UpstreamFailed, "it has %d bytes; an object of up to %d can be proven", size, int64(maxProvenBytes)))
+	}
 	length := b3.OutboardSize(size)
-	if length > maxTreeBytes {
-		return nil, g.unprovenError(base, size, fault.New(opFetch, fault.UpstreamFailed, "the proof has %d bytes; the maximum is %d", length, maxTreeBytes))
-	}
-	if err := g.treePermits.Acquire(ctx); err != nil {
-		return nil, fault.Wrap(opFetch, err)
-	}
+	need := treeUnits(length)
 	body.timer.Stop() // the body is not read meanwhile
+	for got := 0; got < need; {
+		if got = g.treePermits.TryAcquire(need); got < need {
+			g.treePermits.ReleaseMany(got)
+			if flow.Sleep(ctx, treePause) != nil {
+				return nil, flow.Ended(ctx, opFetch)
+			}
+		}
+	}
+	release := func() { g.treePermits.ReleaseMany(need) }
 	tree, err := g.fetchTree(ctx, base, address, length)
 	if err != nil {
-		g.treePermits.Release()
+		release()
 		return nil, g.unprovenError(base, size, err)
 	}
 	body.timer.Reset(gatewayIdleTimeout)
-	p := &verifiedBody{idleTimeoutBody: body, release: g.treePermits.Release}
+	p := &verifiedBody{idleTimeoutBody: body, release: release}
 	verified, err := b3.Open(address, size, tree, &sequentialReaderAt{from: body})
 	if err == nil {
 		p.verified, err = verified.Range(0, size)
 	}
 	if err != nil {
-		g.treePermits.Release()
+		release()
 		return nil, fault.Wrap(opFetch, err) // the declared size or the tree does not match the address
 	}
 	return p, nil

@@ -326,7 +326,7 @@ func (f *flight) lookup(ctx context.Context) error {
 	if cfg.DHT.HedgeMS.Auto {
 		after = x.delay.After()
 	}
-	out, err := hedge.Run(ctx, x.racers, x.plan(cfg, q, f.clientClass, after))
+	out, err := hedge.Run(ctx, x.racers, x.plan(cfg, q, f.clientClass, after, cfg.DHT.Quorum))
 	x.recordOutcome(out, after)
 
 	answer := out.Answer

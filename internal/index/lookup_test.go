@@ -386,7 +386,7 @@ func TestTargetOrder(t *testing.T) {
 		if ranked := r.rankTargets(r.settings.Load(), q); slices.ContainsFunc(ranked, func(one Target) bool { return one.Source == record.Delegated }) {
 			t.Error("an endpoint is asked for a name")
 		}
-		plan := r.plan(r.settings.Load(), q, 0, time.Second)
+		plan := r.plan(r.settings.Load(), q, 0, time.Second, 1)
 		if len(plan.Alpha) != 3 || len(plan.Beta) != 2 || plan.Walk == nil {
 			t.Errorf("the plan is %d, %d, %v", len(plan.Alpha), len(plan.Beta), plan.Walk)
 		}

@@ -10,10 +10,11 @@ import (
 )
 
 // The routes by which another process of the same node uses the index. It
-// resolves and fetches by the public routes.
+// resolves, fetches and reads what arrives by the public routes.
 const (
 	answerPath  = "/part/index/answer"
 	objectsPath = "/part/index/has"
+	beginPath   = "/part/index/begin"
 )
 
 // answerRequest is a question of a peer to the overlay in another process.
@@ -56,6 +57,16 @@ type objectsRequest struct {
 	Missed  bool         `json:"missed,omitempty"` // events were dropped
 }
 
+// beginRequest is an object that another process wants to read. The answer, which
+// is sent when something of it can be read, has its size.
+type beginRequest struct {
+	Address b3.Address `json:"address"`
+}
+
+type beginResponse struct {
+	Size int64 `json:"size"`
+}
+
 // maxObjectsPerRequest is how many objects one request may carry.
 const maxObjectsPerRequest = 256
 
@@ -65,7 +76,10 @@ func (x *Index) PartRoutes() []ingress.Route {
 		return ingress.Route{Service: service, Methods: []string{http.MethodPost}, Pattern: pattern, Handler: handler, Class: ingress.Control, Scope: "admin",
 			BodyCap: 64 << 10, Docs: ingress.Docs{Summary: summary, Kinds: []fault.Kind{fault.Malformed}}}
 	}
+	begin := route(beginPath, "Fetch an object until it can be read, for another part of the node", x.handleBegin)
+	begin.Deadline, begin.Concurrency = fetchStartTimeout, 2*maxFetches
 	return []ingress.Route{
+		begin,
 		route(answerPath, "Answer a question of a peer, for another part of the node", x.handleAnswer),
 		route(objectsPath, "Receive notice of stored and removed objects, from another part of the node", x.handleObjects),
 	}
@@ -108,4 +122,19 @@ func (x *Index) handleObjects(w http.ResponseWriter, r *http.Request) error {
 	}
 	w.WriteHeader(http.StatusNoContent)
 	return nil
+}
+
+// handleBegin fetches an object, and answers when something of it can be read.
+// The fetch goes on for a while, and whoever asked reads it meanwhile.
+func (x *Index) handleBegin(w http.ResponseWriter, r *http.Request) error {
+	var wanted beginRequest
+	if err := ingress.DecodeJSON(r, &wanted); err != nil {
+		return err
+	}
+	handle, err := x.OpenOrFetch(r.Context(), wanted.Address)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = handle.Close() }() // it was not read
+	return ingress.WriteJSON(w, http.StatusOK, beginResponse{handle.Size()})
 }

@@ -36,15 +36,15 @@ const linger = 25 * time.Millisecond
 // network's own walk come after both waves. A target is charged for its silence
 // if it has had a little less time than a second wave has.
 //
-// A look-up is complete with as many usable providers as the quorum, or with a
+// A look-up is complete with as many usable providers as are enough, or with a
 // record of the name, whose signature was checked.
-func (x *Index) plan(cfg *settings, q record.Question, client uint64, after time.Duration) hedge.Plan {
+func (x *Index) plan(cfg *settings, q record.Question, client uint64, after time.Duration, enough int) hedge.Plan {
 	p := hedge.Plan{Question: q, After: after, MinSilence: cfg.DHT.deadline() * 3 / 4, MayHedge: x.budget.TryTake, Breakers: clientBreakers{x.breakers, client}}
 	if q.Kind == record.ByName {
 		p.Linger, p.Owner = linger, peerKey(q.Owner)
 		p.Enough = func(a record.Answer) bool { return a.Name != nil }
 	} else {
-		p.Enough = func(a record.Answer) bool { return x.countUsable(a.Providers) >= cfg.DHT.Quorum }
+		p.Enough = func(a record.Answer) bool { return x.countUsable(a.Providers) >= enough }
 	}
 	ranked := x.rankTargets(cfg, q)
 	alpha := min(cfg.DHT.Alpha, len(ranked))

@@ -2,6 +2,7 @@ package index
 
 import (
 	"context"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -21,6 +22,7 @@ type Remote struct {
 	events         *flow.Queue[objectEvent] // not sent to the other process yet
 	mayHaveDropped atomic.Bool              // the queue may have dropped events
 	closed         atomic.Bool              // do not retry any more
+	arrivals       remoteArrivals
 }
 
 // objectEvent is an object that was added or removed.
@@ -121,18 +123,89 @@ func (r *Remote) Manifest(ctx context.Context, id string) (b3.Address, error) {
 	return found.Manifest, fault.Wrap(opResolve, err)
 }
 
-// Fetch makes the other process fetch an object into the store, from one of its
-// providers.
+// Fetch makes the other process fetch an object into the store, from its
+// providers. It can be read meanwhile; see Arriving.
 func (r *Remote) Fetch(ctx context.Context, address b3.Address) (store.Info, bool, error) {
-	object, err := r.client.FetchAnywhere(ctx, address)
-	return store.Info{Address: object.Address, Size: object.Size, Class: store.Cached}, object.Created, fault.Wrap(opFetch, err)
+	for {
+		var begun beginResponse
+		if err := r.client.Call(ctx, "POST", beginPath, beginRequest{address}, &begun); err != nil {
+			return store.Info{}, false, fault.Wrap(opFetch, err)
+		}
+		done := r.arrivals.begin(address, begun.Size)
+		object, err := r.client.FetchAnywhere(ctx, address)
+		done()
+		if fault.KindOf(err) == fault.Timeout && ctx.Err() == nil {
+			continue // that was the request's own: the fetch goes on, or the next begin says why not
+		}
+		return store.Info{Address: object.Address, Size: object.Size, Class: store.Cached}, object.Created, fault.Wrap(opFetch, err)
+	}
 }
 
-// Arriving is NotFound: what arrives in another process is read when all of it
-// is here.
-func (r *Remote) Arriving(_ context.Context, address b3.Address) (store.Handle, error) {
+// Arriving opens an object that the other process is fetching for this one. It is
+// NotFound if none is. What is read waits for its bytes as long as ctx allows.
+func (r *Remote) Arriving(ctx context.Context, address b3.Address) (store.Handle, error) {
+	if size, _ := r.arrivals.find(address); size > 0 {
+		return store.OpenFetching(ctx, r.client, address, size), nil
+	}
 	return nil, fault.New(opFetch, fault.NotFound, "%s is not on its way here", address)
 }
 
-// IsArriving is never so; see Arriving.
-func (r *Remote) IsArriving(b3.Address) (is bool, changed <-chan struct{}) { return false, nil }
+// IsArriving reports whether an object that the other process is fetching for
+// this one can be read already, and returns what is closed when that may have
+// changed.
+func (r *Remote) IsArriving(address b3.Address) (is bool, changed <-chan struct{}) {
+	size, changed := r.arrivals.find(address)
+	return size > 0, changed
+}
+
+// remoteArrivals is the objects that another process fetches for this one, and
+// that can be read already.
+type remoteArrivals struct {
+	mu      sync.Mutex //lockblock:leaf a map, and a channel that is closed
+	running map[b3.Address]remoteArrival
+	changed chan struct{} // closed at the next change; nil if nobody waits
+}
+
+// remoteArrival is one of them: its size, and how many calls wait for all of it.
+type remoteArrival struct {
+	size  int64
+	calls int
+}
+
+// begin lists an object. Done ends that.
+func (a *remoteArrivals) begin(address b3.Address, size int64) (done func()) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.running == nil {
+		a.running = map[b3.Address]remoteArrival{}
+	}
+	a.running[address] = remoteArrival{size, a.running[address].calls + 1}
+	if a.changed != nil {
+		close(a.changed)
+		a.changed = nil
+	}
+	return func() {
+		a.mu.Lock()
+		defer a.mu.Unlock()
+		one := a.running[address]
+		if one.calls--; one.calls > 0 {
+			a.running[address] = one
+		} else {
+			delete(a.running, address)
+		}
+	}
+}
+
+// find returns the size of an object, or 0 if it is not listed, and what is closed
+// when that may have changed.
+func (a *remoteArrivals) find(address b3.Address) (size int64, changed <-chan struct{}) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if one, listed := a.running[address]; listed {
+		return one.size, nil
+	}
+	if a.changed == nil {
+		a.changed = make(chan struct{})
+	}
+	return 0, a.changed
+}

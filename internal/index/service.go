@@ -107,7 +107,6 @@ const (
 	maxLookups = 512  // running look-ups
 	maxSpare   = 256  // of those, reserved for clients with few look-ups
 	maxRacers  = 4096 // targets that are being asked
-	maxTrees   = 8    // trees of objects that are being fetched, in memory
 	maxProvide = 1024 // objects that wait to be announced
 )
 
@@ -158,7 +157,7 @@ func (x *Index) makeParts(inv *flow.Inventory, first *settings) {
 	x.flights = newFlights(maxSpare)
 	x.answerCache = newAnswerCache(x, int64(first.Cache.PreparedBytes))
 	x.gatewayClient = newGatewayClient(x.Reach, x.metrics, flow.NewPermits(inv, flow.PermitsSpec{
-		Service: service, Name: "proofs", Cap: maxTrees, Waiting: maxFetches, From: "fetches", To: "gateways",
+		Service: service, Name: "proofs", Cap: maxTreeBytes / treeUnit, Waiting: maxFetches, From: "fetches", To: "gateways",
 	}))
 
 	x.settings = flow.NewSnapshot(inv, flow.SnapshotSpec{Service: service, Name: "settings", From: "config", To: "all tasks"}, first)

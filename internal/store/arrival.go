@@ -64,6 +64,17 @@ func (a *Arrival) ReadAt(p []byte, off int64) (n int, err error) {
 	return n, nil
 }
 
+// Begun reports whether a store lends what arrives. Before Put has read anything
+// that is not known.
+func (a *Arrival) Begun() bool {
+	if a == nil {
+		return true
+	}
+	a.mu.RLock()
+	defer a.mu.RUnlock()
+	return a.state != notBegun
+}
+
 // changeRAM changes what is read of a put into RAM. The change does nothing but
 // assign.
 func (a *Arrival) changeRAM(p *ramPut, assign func()) {

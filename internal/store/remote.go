@@ -179,6 +179,13 @@ func (r *Remote) Open(ctx context.Context, a b3.Address) (Handle, error) {
 	return h, nil
 }
 
+// OpenFetching opens an object that another process of the same node has or is
+// fetching, and whose size it has said. Reads wait for their bytes as long as ctx
+// allows.
+func OpenFetching(ctx context.Context, c *client.Client, a b3.Address, size int64) Handle {
+	return &remoteHandle{store: &Remote{client: c}, ctx: ctx, address: a, size: size, fetch: true}
+}
+
 // remoteHandle is an object in another process.
 type remoteHandle struct {
 	// set at construction
@@ -187,6 +194,7 @@ type remoteHandle struct {
 	address b3.Address
 	size    int64
 	whole   []byte // nil if it is too large
+	fetch   bool   // the other process fetches it if it is not here
 
 	closed atomic.Bool
 }
@@ -261,9 +269,9 @@ func (h *remoteHandle) openRange(op string, off, n int64) (io.ReadCloser, error)
 	case n == 0 || h.whole != nil:
 		return io.NopCloser(bytes.NewReader(h.whole[min(off, int64(len(h.whole))):][:n])), nil
 	}
-	options := client.GetOptions{Offset: off, Length: n}
+	options := client.GetOptions{Offset: off, Length: n, Fetch: h.fetch}
 	if off == 0 && n == h.size {
-		options = client.GetOptions{} // which is verified
+		options = client.GetOptions{Fetch: h.fetch} // which is verified
 	}
 	body, err := h.store.client.Get(h.ctx, h.address, options)
 	if err != nil {

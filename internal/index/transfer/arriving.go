@@ -19,6 +19,7 @@ type Arriving struct {
 	transfer *Transfer
 	open     func(ctx context.Context, a b3.Address) (store.Handle, error)
 	onClose  func()
+	onlyHere bool // reads do not wait
 
 	mu     sync.Mutex   //lockblock:leaf assignments
 	stored store.Handle // guarded by mu: once all of it has arrived
@@ -30,6 +31,18 @@ type Arriving struct {
 func NewArriving(ctx context.Context, t *Transfer, open func(ctx context.Context, a b3.Address) (store.Handle, error)) *Arriving {
 	return &Arriving{ctx: ctx, transfer: t, open: open, onClose: func() {}}
 }
+
+// NewHere is NewArriving for another node: a read of what is not here yet is
+// NotReady at once.
+func NewHere(ctx context.Context, t *Transfer, open func(ctx context.Context, a b3.Address) (store.Handle, error)) *Arriving {
+	h := NewArriving(ctx, t, open)
+	h.onlyHere = true
+	return h
+}
+
+// Tree returns the tree of the object, all of which is proven. It must not be
+// changed.
+func (h *Arriving) Tree() b3.Outboard { return h.transfer.spec.Tree }
 
 // OnClose sets what is called when the handle is closed.
 func (h *Arriving) OnClose(call func()) *Arriving {
@@ -52,7 +65,7 @@ func (h *Arriving) readSome(p []byte, off int64) (int, error) {
 	stored := h.stored
 	h.mu.Unlock()
 	if stored == nil {
-		n, err := h.transfer.ReadAt(h.ctx, p, off)
+		n, err := h.readTransfer(p, off)
 		if !errors.Is(err, store.ErrArrived) {
 			return n, err
 		}
@@ -61,6 +74,13 @@ func (h *Arriving) readSome(p []byte, off int64) (int, error) {
 		}
 	}
 	return stored.ReadAt(p, off)
+}
+
+func (h *Arriving) readTransfer(p []byte, off int64) (int, error) {
+	if h.onlyHere {
+		return h.transfer.ReadHere(p, off)
+	}
+	return h.transfer.ReadAt(h.ctx, p, off)
 }
 
 // openStored opens the object in the store. Of two readers that do so at a time

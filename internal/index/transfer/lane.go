@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"io"
+	"math/rand/v2"
 	"time"
 
 	"micronode/b3"
@@ -20,6 +21,9 @@ type source struct {
 	rests    time.Time // until then
 	dropped  bool      // it is not asked any more
 	lied     bool      // and never again
+	lost     error     // why its last attempt failed; nil if it did not
+	lostAt   time.Time
+	lacks    int // runs in a row that it did not have yet
 }
 
 // The rests of a source that fails, and how often it may in a row.
@@ -80,16 +84,22 @@ func (l *lane) nextRun(now time.Time) *run {
 	if now.Before(l.source.rests) {
 		return nil
 	}
-	for _, r := range t.runs {
-		if r.lane == nil && !r.isComplete() {
+	if t.shared {
+		if r := l.anyRun(now); r != nil {
 			return r
 		}
-	}
-	if len(t.runs) < ahead && t.next < t.spec.Size {
-		return t.appendRun()
+	} else {
+		for _, r := range t.runs {
+			if r.lane == nil && !r.isComplete() {
+				return r
+			}
+		}
+		if t.hasRoom() {
+			return t.appendRun()
+		}
 	}
 	for _, r := range t.runs {
-		if r.lane != nil && r.lane != l && l.isFaster(r, now) {
+		if r.lane != nil && r.lane != l && !now.Before(r.lackedBy[l.source.ID]) && l.isFaster(r, now) {
 			r.lane.stop()
 			r.lane.source.rate /= 2
 			return r
@@ -97,6 +107,34 @@ func (l *lane) nextRun(now time.Time) *run {
 	}
 	return nil
 }
+
+// anyRun returns one of the runs that nobody fetches, at random. So nodes that
+// fetch the same object at the same time have different parts of it, and get
+// them from each other instead of all of them from one. A run that the source
+// did not have is tried again a little later. Guarded by mu.
+func (l *lane) anyRun(now time.Time) *run {
+	t := l.transfer
+	for t.hasRoom() {
+		t.appendRun()
+	}
+	var free []*run
+	for _, r := range t.runs {
+		if r.lane == nil && !r.isComplete() && !now.Before(r.lackedBy[l.source.ID]) {
+			free = append(free, r)
+		}
+	}
+	if len(free) == 0 {
+		return nil
+	}
+	return free[rand.IntN(len(free))]
+}
+
+// lackPause is how long a source is not asked for a run again that it did not
+// have, and maxLacks after how many of those in a row it rests.
+const (
+	lackPause = 250 * time.Millisecond
+	maxLacks  = ahead
+)
 
 // silence is how long a lane may bring nothing before a free one takes its run.
 const silence = time.Second
@@ -173,20 +211,48 @@ func (l *lane) record(r *run, wasted int64, err error) {
 		if took := now.Sub(l.began).Seconds(); took > 0 {
 			s.rate += (float64(got)/took - s.rate) / 4
 		}
-		s.failures = 0
+		s.failures, s.lacks, s.lost = 0, 0, nil
 	case errors.Is(err, errTakenOver), t.ctx.Err() != nil, t.err != nil:
+	case kind == fault.NotReady:
+		// It fetches the object itself, and has not got this run yet.
+		t.shared = true
+		if r.lackedBy == nil {
+			r.lackedBy = map[string]time.Time{}
+		}
+		r.lackedBy[s.ID] = now.Add(lackPause)
+		if s.lacks++; got > 0 {
+			s.lacks = 0
+		}
+		if s.lacks > maxLacks {
+			s.rests = now.Add(rest.Delay(s.lacks - maxLacks))
+		}
 	default:
-		t.lost = fault.Wrap(op, err)
 		if got > 0 {
 			s.failures = 0
 		}
-		s.failures++
-		s.rests = now.Add(rest.Delay(s.failures - 1))
-		s.lied = kind == fault.IntegrityFail
-		s.dropped = s.lied || kind == fault.NotFound || kind == fault.Malformed || s.failures > maxFailures
-		if t.spec.Failed != nil {
-			t.spec.Failed(s.Source, wasted, err)
-		}
+		t.lose(s, wasted, err)
 	}
 	t.wake()
+}
+
+// lose notes that a source has failed, with how many of its bytes were of no use.
+// Guarded by mu.
+func (t *Transfer) lose(s *source, wasted int64, err error) {
+	now := time.Now()
+	s.lost, s.lostAt = fault.Wrap(op, err), now
+	s.failures++
+	s.rests = now.Add(rest.Delay(s.failures - 1))
+	switch fault.KindOf(err) {
+	case fault.IntegrityFail:
+		s.lied, s.dropped = true, true
+		if s.Blame != nil {
+			s.Blame(err)
+		}
+	case fault.NotFound, fault.Malformed, fault.Unauthorized, fault.Forbidden:
+		s.dropped = true
+	}
+	s.dropped = s.dropped || s.failures > maxFailures
+	if t.spec.Failed != nil {
+		t.spec.Failed(s.Source, wasted, err)
+	}
 }

@@ -3,6 +3,7 @@ package transfer
 import (
 	"io"
 	"sync"
+	"time"
 
 	"micronode/b3"
 	"micronode/fault"
@@ -15,6 +16,8 @@ type run struct {
 	bytes []byte // as long as the run
 	have  int64  // verified bytes, from the front
 	lane  *lane  // who fetches it; nil if nobody does
+
+	lackedBy map[string]time.Time // sources that did not have it, and until when they are not asked again
 }
 
 func (r *run) isComplete() bool { return r.have == int64(len(r.bytes)) }

@@ -2,9 +2,10 @@ package transfer
 
 import (
 	"context"
-	"encoding/binary"
 	"fmt"
 	"io"
+	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -20,12 +21,15 @@ const op = "index.fetch"
 const (
 	runSize        = 512 << 10 // whole groups
 	lanesPerSource = 2         // so that a source is never idle for a round trip
-	maxSources     = 8         // that send at the same time
 	ahead          = 16        // runs that are in memory before the store has them
+	behind         = 8         // and after it has them, if it does not lend what arrives
 )
 
+// MaxSources is how many sources send at the same time.
+const MaxSources = 8
+
 // MaxMemory is what a transfer holds at most, besides the tree.
-const MaxMemory = ahead * runSize
+const MaxMemory = (ahead + behind) * runSize
 
 // Source sends parts of the object.
 type Source struct {
@@ -34,14 +38,17 @@ type Source struct {
 
 	// Open begins to fetch some bytes. They are not verified.
 	Open func(ctx context.Context, from, length int64) (io.ReadCloser, error)
+
+	// Blame is told that the source sent wrong bytes. It may be nil.
+	Blame func(err error)
 }
 
 // Spec is what a transfer is made of.
 type Spec struct {
 	Address b3.Address
 	Size    int64
-	Tree    b3.Outboard
-	Head    []byte // the first bytes, if they are here already; not verified
+	Tree    b3.Outboard // every node is proven: what is wrong later is data, and whoever sent that is to blame
+	Head    []byte      // the first bytes, if they are here already; not verified
 	Sources []Source
 
 	// More returns sources that may be new. It is asked from time to time while
@@ -52,11 +59,15 @@ type Spec struct {
 	Go func(func(ctx context.Context) error) error
 
 	// Failed is told when a source fails, with how many of its bytes were of no
-	// use. IntegrityFail says that it sent wrong bytes. It may be nil.
+	// use. It may be nil.
 	Failed func(s Source, wasted int64, err error)
 
 	// Patience is how long nothing may arrive.
 	Patience time.Duration
+
+	// Keeps says that the store keeps what has arrived when the transfer fails,
+	// and the next one goes on from there.
+	Keeps bool
 
 	// Arrival is that of the Put that reads the transfer.
 	Arrival *store.Arrival
@@ -72,6 +83,7 @@ type Transfer struct {
 	read int64 // returned by Read; owned by its caller
 
 	mu       sync.Mutex //lockblock:leaf copies of single groups, assignments
+	started  bool       // the lanes of the first sources run
 	changed  chan struct{}
 	sources  []*source
 	runs     []*run // those that are in memory, in order
@@ -79,15 +91,15 @@ type Transfer struct {
 	next     int64  // where the run after the last begins
 	arrived  int64  // verified bytes, in any order
 	moved    time.Time
-	lost     error // why the last source that failed did
 	err      error // why it is over; io.EOF if all is well
+	shared   bool  // some source fetches the object itself: see anyRun
 	asking   bool  // for more sources
 	askedFor time.Time
 }
 
-// New begins a transfer. The size must be that of the tree, and both are proven
-// here: what does not fit the address is IntegrityFail. The context is that of
-// the whole transfer. The caller must Close it.
+// New makes a transfer, which begins with the first Read. The size must be that
+// of the tree: if it is not, or not that of the address, that is IntegrityFail.
+// The context is that of the whole transfer. The caller must Close it.
 func New(ctx context.Context, spec Spec) (*Transfer, error) {
 	t := &Transfer{spec: spec, moved: time.Now()}
 	head := int64(len(spec.Head)) / b3.GroupSize * b3.GroupSize
@@ -113,23 +125,43 @@ func New(ctx context.Context, spec Spec) (*Transfer, error) {
 		good = err == nil
 	}
 	t.spec.Head = nil
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	t.add(spec.Sources)
 	return t, nil
 }
 
-// Size returns the proven size that a tree states, or false if it is that of no
-// object of more than one group.
-func Size(tree b3.Outboard) (int64, bool) {
-	if len(tree) < 8 {
-		return 0, false
+// Resume lets the transfer go on from what a store has kept of the object, as a
+// [store.PutOptions] wants it: before the first Read. What is right of it, whole
+// groups from the front, is written to good. The disk is trusted as little as a
+// source.
+func (t *Transfer) Resume(kept io.ReaderAt, n int64, good io.Writer) error {
+	n = min(n, t.spec.Size) / b3.GroupSize * b3.GroupSize
+	verified, err := b3.Open(t.spec.Address, t.spec.Size, t.spec.Tree, kept)
+	if err != nil {
+		return fault.Wrap(op, err)
 	}
-	size := binary.LittleEndian.Uint64(tree)
-	if size <= b3.GroupSize || size > 1<<50 || b3.OutboardSize(int64(size)) != int64(len(tree)) {
-		return 0, false
+	groups, err := verified.Range(0, n)
+	if err != nil {
+		return fault.Wrap(op, err)
 	}
-	return int64(size), true
+	here := int64(0)
+	for buffer := make([]byte, b3.GroupSize); here < n; here += b3.GroupSize {
+		if _, wrong := io.ReadFull(groups, buffer); wrong != nil {
+			break // from here on it is fetched
+		}
+		if _, err := good.Write(buffer); err != nil {
+			return fault.Wrap(op, err)
+		}
+	}
+	if here == 0 {
+		return nil
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	for _, r := range t.runs {
+		r.release() // the head, which is kept, or shorter than what is
+	}
+	t.runs, t.next, t.stored, t.read, t.arrived = nil, here, here, here, here
+	t.wake()
+	return nil
 }
 
 // Close ends the transfer. Whoever waits for bytes gets its error.
@@ -151,8 +183,13 @@ func (t *Transfer) Read(p []byte) (int, error) {
 	if len(p) == 0 {
 		return 0, nil
 	}
+	lends := t.spec.Arrival.Begun()
 	t.mu.Lock()
-	t.store(t.read)
+	if !t.started {
+		t.started = true
+		t.add(t.spec.Sources)
+	}
+	t.store(t.read, lends)
 	for {
 		switch {
 		case t.err != nil:
@@ -162,8 +199,8 @@ func (t *Transfer) Read(p []byte) (int, error) {
 			t.err = io.EOF
 			t.wake()
 			continue
-		case len(t.runs) > 0 && t.runs[0].from+t.runs[0].have > t.read:
-			r := t.runs[0]
+		}
+		if r := t.runAt(t.read); r != nil {
 			n := copy(p, r.bytes[t.read-r.from:r.have])
 			t.read += int64(n)
 			t.mu.Unlock()
@@ -176,17 +213,45 @@ func (t *Transfer) Read(p []byte) (int, error) {
 	}
 }
 
-// store forgets the runs that the store has. Guarded by mu.
-func (t *Transfer) store(read int64) {
+// store forgets the runs that the store has. If it does not lend them, the last
+// ones stay for readers. Guarded by mu.
+func (t *Transfer) store(read int64, lends bool) {
 	t.stored = read
 	before := len(t.runs)
-	for len(t.runs) > 0 && t.runs[0].from+int64(len(t.runs[0].bytes)) <= read {
+	stays := int64(0)
+	if !lends {
+		stays = behind * runSize
+	}
+	for len(t.runs) > 0 && t.runs[0].from+int64(len(t.runs[0].bytes))+stays <= read {
 		t.runs[0].release()
 		t.runs = t.runs[1:]
 	}
 	if len(t.runs) < before {
 		t.wake() // there is room for the next ones
 	}
+}
+
+// The pauses after which more sources are asked for: while there is none, and
+// while there are few. Others may have the object by now, or parts of it.
+const (
+	askForAny  = time.Second
+	askForMore = 3 * time.Second
+)
+
+// runAt returns the run in memory that has the byte at an offset, or nil. Guarded
+// by mu.
+func (t *Transfer) runAt(off int64) *run {
+	for _, r := range t.runs {
+		if off >= r.from && off < r.from+r.have {
+			return r
+		}
+	}
+	return nil
+}
+
+// hasRoom reports whether another run may be begun. Guarded by mu.
+func (t *Transfer) hasRoom() bool {
+	return t.next < t.spec.Size && t.next < t.stored/runSize*runSize+ahead*runSize
 }
 
 // judge ends a transfer in which nothing has moved for too long, and asks for
@@ -198,10 +263,14 @@ func (t *Transfer) judge(now time.Time) {
 			live++
 		}
 	}
+	pause := askForMore
+	if live == 0 {
+		pause = askForAny
+	}
 	switch idle := now.Sub(t.moved); {
 	case idle >= t.spec.Patience, live == 0 && t.spec.More == nil:
-		t.fail()
-	case live < maxSources/2 && t.spec.More != nil && !t.asking && (live == 0 && now.Sub(t.askedFor) >= time.Second || now.Sub(t.askedFor) >= 10*time.Second):
+		t.fail(now)
+	case live < MaxSources && t.spec.More != nil && !t.asking && now.Sub(t.askedFor) >= pause:
 		t.asking, t.askedFor = true, now
 		if err := t.spec.Go(t.askForMore); err != nil {
 			t.asking = false
@@ -209,16 +278,51 @@ func (t *Transfer) judge(now time.Time) {
 	}
 }
 
-// fail ends the transfer with what is known about its sources. Guarded by mu.
-func (t *Transfer) fail() {
-	t.err = &fault.Error{Op: op, Kind: fault.UpstreamFailed, Err: t.lost,
-		Detail: fmt.Sprintf("the transfer of %s stopped at %d %%: nothing arrived for %s from any of %d sources", t.spec.Address, 100*t.arrived/t.spec.Size, time.Since(t.moved).Round(time.Second), len(t.sources)),
-		Next:   "Connect to a node that has it with `micronode peers add`, and try again."}
-	if kind := fault.KindOf(t.lost); kind == fault.IntegrityFail || kind == fault.NotFound {
-		t.err.(*fault.Error).Kind = kind
+// fail ends the transfer with how far it came, and who was lost. That is never
+// NotFound: there was somebody who had the object. Guarded by mu.
+func (t *Transfer) fail(now time.Time) {
+	problem := &fault.Error{Op: op, Kind: fault.UpstreamFailed,
+		Next: "Connect to a node that has it with `micronode peers add`, and try again."}
+	if t.spec.Keeps {
+		problem.Next = "Connect to a node that has it with `micronode peers add`, and try again: it goes on from what is here."
 	}
+	said := ""
+	liars := slices.DeleteFunc(slices.Clone(t.sources), func(s *source) bool { return !s.lied })
+	if named := t.lostLast(); named != nil {
+		problem.Err = named.lost
+		said = "; it lost " + strings.TrimPrefix(named.Label, "from ")
+		if others := t.countLost() - 1; others > 0 {
+			said += fmt.Sprintf(" and %d more", others)
+		}
+	}
+	if len(liars) > 0 && len(liars) == len(t.sources) {
+		problem.Kind = fault.IntegrityFail
+	}
+	problem.Detail = fmt.Sprintf("the transfer of %s stopped at %d %%: nothing arrived for %s%s",
+		t.spec.Address, 100*t.arrived/t.spec.Size, now.Sub(t.moved).Round(time.Second), said)
+	t.err = problem
 	t.stop()
 	t.wake()
+}
+
+// lostLast returns the source that failed last, or nil. Guarded by mu.
+func (t *Transfer) lostLast() (last *source) {
+	for _, s := range t.sources {
+		if s.lost != nil && (last == nil || s.lostAt.After(last.lostAt)) {
+			last = s
+		}
+	}
+	return last
+}
+
+// countLost counts the sources whose last attempt failed. Guarded by mu.
+func (t *Transfer) countLost() (n int) {
+	for _, s := range t.sources {
+		if s.lost != nil {
+			n++
+		}
+	}
+	return n
 }
 
 // askForMore is the task that does.
@@ -242,14 +346,14 @@ func (t *Transfer) add(found []Source) {
 	}
 	for _, one := range found {
 		known := t.source(one.ID)
-		if sending == maxSources || t.err != nil || known != nil && (!known.dropped || known.lied || known.lanes > 0) {
+		if sending == MaxSources || t.err != nil || known != nil && (!known.dropped || known.lied || known.lanes > 0) {
 			continue
 		}
 		if known == nil {
 			known = &source{Source: one}
 			t.sources = append(t.sources, known)
 		}
-		*known = source{Source: one}
+		*known = source{Source: one, lost: known.lost, lostAt: known.lostAt}
 		sending++
 		for range lanesPerSource {
 			l := &lane{transfer: t, source: known}

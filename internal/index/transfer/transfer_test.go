@@ -290,12 +290,12 @@ func TestTheLastSourceIsLost(t *testing.T) {
 		spec.More = func(context.Context) []Source { return nil }
 		began := time.Now()
 		_, err := f.fetch(spec)
-		testkit.WantKind(t, err, fault.NotFound, "a transfer without sources")
+		testkit.WantKind(t, err, fault.UpstreamFailed, "a transfer whose source is gone")
 		if took := time.Since(began); took < spec.Patience || took > spec.Patience+time.Second {
 			t.Errorf("it failed after %s, want after its patience of %s", took, spec.Patience)
 		}
-		if !strings.Contains(err.Error(), "25 %") {
-			t.Errorf("%v: it does not say how far it came", err)
+		if !strings.Contains(err.Error(), "25 %") || !strings.Contains(err.Error(), "it lost lost") {
+			t.Errorf("%v: it does not say how far it came, and whom it lost", err)
 		}
 	})
 }
@@ -366,10 +366,163 @@ func TestAWrongTree(t *testing.T) {
 	o, other := newObject(1<<20), newObject(1<<20+1)
 	_, err := New(t.Context(), Spec{Address: o.address, Size: int64(len(other.data)), Tree: other.tree})
 	testkit.WantKind(t, err, fault.IntegrityFail, "the tree of another object")
-	if size, ok := Size(o.tree); !ok || size != 1<<20 {
-		t.Errorf("the tree states %d, %t", size, ok)
+}
+
+// A reader far ahead waits while its sources rest, as the transfer does.
+func TestAReaderFarAheadWaits(t *testing.T) {
+	bubble(t, func(t *testing.T, f *fixture) {
+		o := newObject(32 << 20)
+		began := time.Now()
+		s := &sender{object: o, id: "a", speed: 512 << 10, fails: func(_, at int64) error {
+			if time.Since(began) < 20*time.Second {
+				return fault.New("test", fault.Transient, "the link is down")
+			}
+			return nil
+		}}
+		spec := f.spec(o, s.source())
+		spec.More = func(context.Context) []Source { return []Source{s.source()} }
+		transfer, err := New(t.Context(), spec)
+		testkit.Must(t, err)
+		read := make(chan error, 1)
+		go func() {
+			_, err := io.Copy(io.Discard, transfer)
+			read <- err
+		}()
+		handle := NewArriving(t.Context(), transfer, store.NewRAM(store.RAMSpec{}).Open)
+		got := make([]byte, 1000)
+		_, err = handle.ReadAt(got, 31<<20)
+		if testkit.Must(t, err); !bytes.Equal(got, o.data[31<<20:31<<20+1000]) {
+			t.Error("other bytes far ahead")
+		}
+		if took := time.Since(began); took < 20*time.Second || took > 30*time.Second {
+			t.Errorf("it came after %s, want when the link is back after 20 s", took)
+		}
+		testkit.Must(t, transfer.Close())
+		<-read
+		f.tasks.Wait()
+	})
+	bubble(t, func(t *testing.T, f *fixture) {
+		o := newObject(32 << 20)
+		s := &sender{object: o, id: "a", fails: func(_, at int64) error { return fault.New("test", fault.Transient, "the link is down") }}
+		spec := f.spec(o, s.source())
+		spec.More = func(context.Context) []Source { return []Source{s.source()} }
+		transfer, err := New(t.Context(), spec)
+		testkit.Must(t, err)
+		read := make(chan error, 1)
+		go func() {
+			_, err := io.Copy(io.Discard, transfer)
+			read <- err
+		}()
+		began := time.Now()
+		_, err = NewArriving(t.Context(), transfer, store.NewRAM(store.RAMSpec{}).Open).ReadAt(make([]byte, 1000), 31<<20)
+		if took := time.Since(began); err == nil || took < spec.Patience || took > spec.Patience+time.Second {
+			t.Errorf("%v after %s, want a failure after %s", err, took, spec.Patience)
+		}
+		testkit.Must(t, transfer.Close())
+		<-read
+		f.tasks.Wait()
+	})
+}
+
+// What a store has kept is not fetched again, as far as it is right.
+func TestItGoesOnFromWhatIsKept(t *testing.T) {
+	for name, try := range map[string]struct {
+		spoil func([]byte)
+		right int64
+	}{
+		"all right":     {func([]byte) {}, 2 << 20},
+		"half is wrong": {func(kept []byte) { kept[1<<20+5] ^= 1 }, 1 << 20},
+		"all wrong":     {func(kept []byte) { clear(kept) }, 0},
+	} {
+		bubble(t, func(t *testing.T, f *fixture) {
+			o := newObject(4 << 20)
+			s := &sender{object: o, id: "a"}
+			spec := f.spec(o, s.source())
+			spec.Head = o.data[:16<<10]
+			transfer, err := New(t.Context(), spec)
+			testkit.Must(t, err)
+			kept := bytes.Clone(o.data[:2<<20+100]) // the last bytes are no group
+			try.spoil(kept)
+			var good bytes.Buffer
+			testkit.Must(t, transfer.Resume(bytes.NewReader(kept), int64(len(kept)), &good))
+			rest, err := io.ReadAll(transfer)
+			testkit.Must(t, err)
+			if got := append(good.Bytes(), rest...); !bytes.Equal(got, o.data) || int64(good.Len()) != try.right {
+				t.Errorf("%s: %d bytes, of which %d were kept", name, len(got), good.Len())
+			}
+			if want := 4<<20 - max(try.right, 16<<10); s.sent.Load() != want {
+				t.Errorf("%s: %d bytes moved, want %d", name, s.sent.Load(), want)
+			}
+			testkit.Must(t, transfer.Close())
+			f.tasks.Wait()
+		})
 	}
-	if _, ok := Size(o.tree[:len(o.tree)-1]); ok {
-		t.Error("a tree that is cut off was accepted")
+}
+
+// Nodes that fetch an object at the same time get most of it from each other: the
+// one node that has all of it sends it hardly more than once.
+func TestNodesHelpEachOther(t *testing.T) {
+	bubble(t, func(t *testing.T, f *fixture) {
+		const nodes = 4
+		o := newObject(32 << 20)
+		seed := &sender{object: o, id: "seed", speed: 1 << 20}
+		var all [nodes]*Transfer
+		var stores [nodes]*store.RAM
+		var specs [nodes]Spec
+		for i := range nodes {
+			sources := []Source{seed.source()}
+			for j := range nodes {
+				if j == i {
+					continue
+				}
+				sources = append(sources, Source{ID: string(rune('a' + j)), Open: func(ctx context.Context, from, length int64) (io.ReadCloser, error) {
+					handle := NewHere(ctx, all[j], stores[j].Open)
+					if _, err := handle.ReadAt(make([]byte, 1), from); err != nil {
+						return nil, err
+					}
+					return io.NopCloser(&slowly{ctx, io.NewSectionReader(handle, from, length), 1 << 20}), nil
+				}})
+			}
+			specs[i], stores[i] = f.spec(o, sources...), store.NewRAM(store.RAMSpec{Budget: 64 << 20})
+			one, err := New(t.Context(), specs[i])
+			testkit.Must(t, err)
+			all[i] = one
+		}
+		began := time.Now()
+		var puts sync.WaitGroup
+		for i := range nodes {
+			puts.Go(func() {
+				_, _, err := stores[i].Put(t.Context(), all[i], store.PutOptions{Want: o.address, Size: specs[i].Size, Arrival: specs[i].Arrival})
+				testkit.Must(t, err)
+			})
+		}
+		puts.Wait()
+		took := time.Since(began)
+		for i := range nodes {
+			testkit.Must(t, all[i].Close())
+		}
+		f.tasks.Wait()
+		for i := range nodes {
+			testkit.Must(t, stores[i].Close())
+		}
+		t.Logf("the seed sent %.2f times the object, in %s", float64(seed.sent.Load())/float64(len(o.data)), took)
+		if sent := seed.sent.Load(); sent > 2*int64(len(o.data)) {
+			t.Errorf("the seed sent %d bytes for %d nodes, want less than twice the object of %d", sent, nodes, len(o.data))
+		}
+	})
+}
+
+// slowly is a reader with a rate.
+type slowly struct {
+	ctx  context.Context
+	from io.Reader
+	rate int
+}
+
+func (s *slowly) Read(p []byte) (int, error) {
+	n, err := s.from.Read(p[:min(len(p), 16<<10)])
+	if sleeping := flow.Sleep(s.ctx, time.Duration(n)*time.Second/time.Duration(s.rate)); sleeping != nil {
+		return 0, flow.Ended(s.ctx, "test")
 	}
+	return n, err
 }

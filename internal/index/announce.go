@@ -176,7 +176,7 @@ const answerTimeout = 200 * time.Millisecond
 const maxAnswerProviders = 32
 
 // Answer returns what this node knows first-hand, for a question of a peer:
-// what it has, and what it learned directly. What a peer of the overlay said of
+// what it has or is fetching, and what it learned directly. What a peer of the overlay said of
 // a third is not passed on; otherwise an outdated answer could circulate for
 // ever between two nodes that ask each other. That applies to names, too: their
 // records are signed, but an old record is as valid as a new one.
@@ -187,7 +187,8 @@ func (x *Index) Answer(q record.Question) record.Answer {
 	ctx, cancel := context.WithTimeout(context.Background(), answerTimeout)
 	defer cancel()
 	var a record.Answer
-	if has, err := x.hasObject(ctx, q.Address); err == nil && has {
+	has, err := x.hasObject(ctx, q.Address)
+	if t, _ := x.arrivals.find(q.Address); err == nil && (has || t != nil) { // what is here of it already is passed on
 		a.Providers = append(a.Providers, x.selfProvider())
 	}
 	entry, fresh, ok := x.cache.Get(keyOf(q), time.Now())

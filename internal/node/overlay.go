@@ -10,6 +10,8 @@ import (
 	"strings"
 	"time"
 
+	"micronode/b3"
+	"micronode/fault"
 	"micronode/internal/capability"
 	"micronode/internal/config"
 	"micronode/internal/overlay"
@@ -27,7 +29,7 @@ func (n *Node) openOverlay(ctx context.Context, loaded *config.Loaded[Config]) (
 	}
 	n.overlay, err = overlay.New(n.inventory, n.supervisor, overlayStages, overlay.Spec{
 		Config: c.Overlay, Key: n.identity.private, Skew: time.Duration(c.Node.ClockSkew), Store: n.storeForWrites(), Join: n.authoriseJoin,
-		Answer: n.answerPeer, Sources: []overlay.PeerSource{registryPeers{n.registryReader()}},
+		Answer: n.answerPeer, Arriving: n.openArriving, Sources: []overlay.PeerSource{registryPeers{n.registryReader()}},
 		Addrs: func() []string { return n.buildSelf(n.config.Current().Value).Overlay },
 		Moved: func() {
 			if n.http != nil { // otherwise it is found out when all listeners are there
@@ -49,6 +51,18 @@ func (n *Node) openOverlay(ctx context.Context, loaded *config.Loaded[Config]) (
 		n.notes = append(n.notes, wanted+" is taken, so overlay.addr is "+at)
 	}
 	return nil
+}
+
+// openArriving opens an object that the index of this process is fetching.
+func (n *Node) openArriving(ctx context.Context, address b3.Address) (overlay.Arriving, error) {
+	if n.index == nil {
+		return nil, fault.New("overlay.open", fault.NotFound, "%s is not here", address)
+	}
+	arriving, err := n.index.ArrivingHere(ctx, address)
+	if err != nil {
+		return nil, err // not an interface that holds nil
+	}
+	return arriving, nil
 }
 
 // keptPeers are the peers that were kept in the folder, and how they are kept

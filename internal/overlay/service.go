@@ -5,6 +5,7 @@ import (
 	"crypto/ed25519"
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"sync"
 	"sync/atomic"
@@ -52,6 +53,10 @@ type Spec struct {
 	// Answer returns what this node knows when a peer asks; nil: nothing. It
 	// may take a few seconds, and is called concurrently.
 	Answer func(ctx context.Context, q Question) Found
+
+	// Arriving opens an object that this node is fetching itself, as far as it
+	// is here; nil: none. Reads of what is not here yet are NotReady.
+	Arriving func(ctx context.Context, address b3.Address) (Arriving, error)
 
 	Addrs func() []string // where other nodes reach this one, the best first; nil: where it listens
 	Moved func()          // called when the listener has moved; may be nil
@@ -402,27 +407,63 @@ func (o *Overlay) checkGuest(one guestSession, now time.Time) error {
 	return o.spec.Join(one.token) // it is there: a guest was admitted by it
 }
 
-// openObject opens an object for a peer that asks for it.
+// Arriving is an object that this node is fetching, with its tree, which is
+// proven.
+type Arriving interface {
+	stream.Source
+	Tree() b3.Outboard
+}
+
+// openObject opens an object for a peer that asks for it. One that is arriving is
+// passed on as far as it is here: so nodes that fetch the same object at the same
+// time help each other.
 func (o *Overlay) openObject(ctx context.Context, address b3.Address) (stream.Source, error) {
 	handle, err := o.spec.Store.Open(ctx, address)
-	if err != nil {
-		return nil, err
+	if err == nil {
+		return handle, nil
 	}
-	return handle, nil
+	if arriving := o.openArriving(ctx, address, err); arriving != nil {
+		return arriving, nil
+	}
+	return nil, err
+}
+
+// openArriving opens an object that the store does not have, or returns nil if it
+// is not arriving either.
+func (o *Overlay) openArriving(ctx context.Context, address b3.Address, missing error) Arriving {
+	if o.spec.Arriving == nil || fault.KindOf(missing) != fault.NotFound {
+		return nil
+	}
+	arriving, err := o.spec.Arriving(ctx, address)
+	if err != nil {
+		return nil
+	}
+	return arriving
 }
 
 // openTree opens the tree of an object for a peer that asks for it. One that is
-// not stored is made, and is in memory until the peer has it.
+// not stored is made, and is in memory until the peer has it. That of an object
+// that is arriving is in memory anyway.
 func (o *Overlay) openTree(ctx context.Context, address b3.Address) (stream.Source, error) {
 	if err := o.trees.Acquire(ctx); err != nil {
 		return nil, err
 	}
 	tree, err := store.OpenTree(ctx, o.spec.Store, address)
-	if err != nil {
-		o.trees.Release()
-		return nil, err
+	if err == nil {
+		return &treeSource{Tree: tree, release: sync.OnceFunc(o.trees.Release)}, nil
 	}
-	return &treeSource{Tree: tree, release: sync.OnceFunc(o.trees.Release)}, nil
+	o.trees.Release()
+	if arriving := o.openArriving(ctx, address, err); arriving != nil {
+		tree := arriving.Tree()
+		return &arrivingTree{io.NewSectionReader(tree, 0, int64(len(tree))), arriving}, nil
+	}
+	return nil, err
+}
+
+// arrivingTree is the tree of an object that is arriving.
+type arrivingTree struct {
+	*io.SectionReader
+	io.Closer
 }
 
 // treeSource is a tree that is sent to a peer, and its permit.

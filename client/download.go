@@ -11,6 +11,7 @@ import (
 	"path/filepath"
 	"runtime"
 	"syscall"
+	"time"
 
 	"micronode/b3"
 	"micronode/fault"
@@ -20,9 +21,10 @@ const downloadOp = "client.download"
 
 // Download fetches an object into a file. The file appears under its name, or
 // replaces an existing one, only when all its bytes have arrived, are verified
-// and are on the disk. Until then they are in a temporary file beside it,
-// which is removed on failure. The optional progress function is called during
-// the transfer.
+// and are on the disk. Until then they are in a temporary file beside it. On
+// failure it is removed, unless it has a MiB or more: then the next download of
+// the object into the folder goes on from there. The optional progress function
+// is called during the transfer.
 func (c *Client) Download(ctx context.Context, address b3.Address, path string, progress ...func(done, total int64)) error {
 	return c.DownloadWith(ctx, address, path, GetOptions{Progress: func(done, total int64) {
 		for _, report := range progress {
@@ -41,42 +43,156 @@ func (c *Client) DownloadWith(ctx context.Context, address b3.Address, path stri
 			Advise("Write into it with Get, or choose another path.")
 	}
 	o.Offset, o.Length = 0, 0
+	if part := openPart(address, path); part != nil {
+		return fileError(path, part.finish(path, c.goOn(ctx, address, part, o)))
+	}
 	object, err := c.Get(ctx, address, o)
 	if err != nil {
 		return err
 	}
 	defer object.Close()
-	return fileError(path, writeFile(path, object))
+	part, err := createPart(address, path)
+	if err != nil {
+		return fileError(path, err)
+	}
+	return fileError(path, part.finish(path, part.write(object)))
 }
 
-// writeFile writes the whole file or nothing.
-func writeFile(path string, from io.Reader) (err error) {
-	folder := filepath.Dir(path)
+// goOn downloads the rest of an object behind what a part has, or all of it again
+// if that turns out to be wrong.
+func (c *Client) goOn(ctx context.Context, address b3.Address, part *partFile, o GetOptions) error {
+	var hasher b3.Hasher
+	had, err := io.Copy(&hasher, part)
+	if err != nil {
+		return err
+	}
+	rest := o
+	if rest.Offset = had; o.Progress != nil {
+		rest.Progress = func(done, total int64) {
+			if total >= 0 {
+				total += had
+			}
+			o.Progress(done+had, total)
+		}
+	}
+	object, err := c.Get(ctx, address, rest)
+	switch {
+	case err == nil:
+		defer object.Close()
+		if err = part.write(io.TeeReader(object, &hasher)); err != nil || hasher.Sum() == address {
+			return err
+		}
+	case fault.KindOf(err) != fault.InvalidRange: // the part is as long as the object, or longer
+		return err
+	case hasher.Sum() == address:
+		return nil
+	}
+	if object, err = c.Get(ctx, address, o); err != nil {
+		return err
+	}
+	defer object.Close()
+	if _, err := part.Seek(0, io.SeekStart); err != nil {
+		return err
+	}
+	if err := part.Truncate(0); err != nil {
+		return err
+	}
+	return part.write(object)
+}
+
+// What is left of downloads.
+const (
+	minPart   = 1 << 20            // bytes: getting less again costs next to nothing
+	partQuiet = 10 * time.Second   // nobody writes a part that has not changed for so long
+	partAge   = 7 * 24 * time.Hour // it is removed after that
+)
+
+// partFile is a file that is being downloaded.
+type partFile struct {
+	*os.File
+	kept string // its name if the download fails; empty if it is removed
+}
+
+// partName is the name of the part of an object beside a file.
+func partName(address b3.Address, path string) string {
+	return filepath.Join(filepath.Dir(path), fmt.Sprintf(".micronode-%x.part", address[:8]))
+}
+
+// openPart opens what a download that failed has left, or one that was killed. It
+// is nil if there is nothing, or if another download may be writing it.
+func openPart(address b3.Address, path string) *partFile {
+	name := partName(address, path)
+	info, err := os.Lstat(name)
+	if err != nil || !info.Mode().IsRegular() || time.Since(info.ModTime()) < partQuiet {
+		return nil
+	}
+	file, err := os.OpenFile(name, os.O_RDWR, 0)
+	if err != nil {
+		return nil
+	}
+	now := time.Now()
+	_ = os.Chtimes(name, now, now) // it is ours
+	return &partFile{File: file, kept: name}
+}
+
+// createPart creates the part of an object. If there is one, another download is
+// writing it, and this one leaves nothing.
+func createPart(address b3.Address, path string) (*partFile, error) {
 	// Not os.CreateTemp: only their owner can read its files, and a fetched
 	// file should have the permissions of any other file that the user makes.
-	file, err := os.OpenFile(filepath.Join(folder, fmt.Sprintf(".micronode-%016x.part", rand.Uint64())), os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o666)
+	const flags, mode = os.O_RDWR | os.O_CREATE | os.O_EXCL, 0o666
+	kept := partName(address, path)
+	file, err := os.OpenFile(kept, flags, mode)
+	if errors.Is(err, fs.ErrExist) {
+		kept = ""
+		file, err = os.OpenFile(filepath.Join(filepath.Dir(path), fmt.Sprintf(".micronode-%016x.part", rand.Uint64())), flags, mode)
+	}
 	if err != nil {
-		return err
+		return nil, err
 	}
-	defer func() {
-		if err != nil {
-			_ = os.Remove(file.Name())
-		}
-	}()
-	_, err = io.Copy(file, from)
+	return &partFile{File: file, kept: kept}, nil
+}
+
+// write appends to the part.
+func (p *partFile) write(from io.Reader) error {
+	_, err := io.Copy(p.File, from)
+	return err
+}
+
+// finish gives the part the name of the file when all of it is there and
+// verified. Otherwise it keeps it if that is worth it, or removes it.
+func (p *partFile) finish(path string, err error) error {
 	if err == nil {
-		err = file.Sync()
+		err = p.Sync()
 	}
-	if closing := file.Close(); err == nil {
+	size, seeking := p.Seek(0, io.SeekEnd)
+	if closing := p.Close(); err == nil {
 		err = closing
 	}
-	if err != nil {
+	if err == nil {
+		err = os.Rename(p.Name(), path)
+	}
+	if err == nil {
+		return syncFolder(filepath.Dir(path))
+	}
+	if p.kept == "" || seeking != nil || size < minPart || fault.KindOf(err) == fault.IntegrityFail || fault.KindOf(err) == fault.StoreFull {
+		_ = os.Remove(p.Name())
 		return err
 	}
-	if err = os.Rename(file.Name(), path); err != nil {
-		return err
+	quiet := time.Now().Add(-partQuiet)
+	_ = os.Chtimes(p.Name(), quiet, quiet) // the next download may have it at once
+	removeOldParts(filepath.Dir(path))
+	return err
+}
+
+// removeOldParts removes the parts in a folder that nobody has come back for.
+func removeOldParts(folder string) {
+	parts, _ := filepath.Glob(filepath.Join(folder, ".micronode-????????????????.part")) // the pattern is valid
+	for _, name := range parts {
+		if info, err := os.Lstat(name); err == nil && info.Mode().IsRegular() && time.Since(info.ModTime()) > partAge {
+			_ = os.Remove(name)
+		}
 	}
-	return syncFolder(folder)
 }
 
 // syncFolder makes a rename durable. File systems that cannot do so report it.

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"net/http"
 	"os"
@@ -11,6 +12,7 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 
 	"micronode/b3"
 	"micronode/fault"
@@ -152,22 +154,124 @@ func TestFileFault(t *testing.T) {
 	}
 }
 
-// No partial file is left when the transfer stops in the middle, or when the
-// last step fails.
+// No partial file is left when the disk fails in the middle, or when the last step
+// fails.
 func TestNothingHalfDone(t *testing.T) {
 	folder := t.TempDir()
-	err := writeFile(filepath.Join(folder, "file"), io.MultiReader(strings.NewReader("some"), failingReader{syscall.ENOSPC}))
+	write := func(name string, from io.Reader) error {
+		path := filepath.Join(folder, name)
+		part, err := createPart(b3.Of([]byte(name)), path)
+		testkit.Must(t, err)
+		return part.finish(path, part.write(from))
+	}
+	err := write("file", io.MultiReader(strings.NewReader("some"), failingReader{syscall.ENOSPC}))
 	if !errors.Is(err, syscall.ENOSPC) || names(t, folder) != "" {
 		t.Errorf("%v; the folder has %q", err, names(t, folder))
 	}
 	// A name that turns into a folder at the last moment cannot be replaced.
 	path := filepath.Join(folder, "late")
-	err = writeFile(path, io.MultiReader(strings.NewReader("some"), readAction(func() { _ = os.MkdirAll(filepath.Join(path, "x"), 0o700) })))
+	err = write("late", io.MultiReader(strings.NewReader("some"), readAction(func() { _ = os.MkdirAll(filepath.Join(path, "x"), 0o700) })))
 	if err == nil || names(t, folder) != "late" {
 		t.Errorf("%v; the folder has %q", err, names(t, folder))
 	}
 	if err := syncFolder(filepath.Join(folder, "none")); !errors.Is(err, os.ErrNotExist) {
 		t.Error(err)
+	}
+}
+
+// A download that fails leaves what has arrived, and the next one asks for the
+// rest only. What is wrong of it is found at the end, and everything is
+// downloaded again. A part that another download may be writing is left alone.
+func TestADownloadGoesOn(t *testing.T) {
+	data := bytes.Repeat([]byte("0123456789abcdef"), 200_000)
+	address := b3.Of(data)
+	for name, try := range map[string]struct {
+		spoil func(t *testing.T, part string)
+		asks  string // the range of the last request
+	}{
+		"as it was": {func(*testing.T, string) {}, "bytes=2000000-"},
+		"damaged":   {func(t *testing.T, part string) { overwrite(t, part, 5) }, ""},
+		"all of it": {func(t *testing.T, part string) { testkit.Must(t, os.WriteFile(part, data, 0o600)); makeQuiet(t, part) }, fmt.Sprintf("bytes=%d-", len(data))},
+		"too long": {func(t *testing.T, part string) {
+			testkit.Must(t, os.WriteFile(part, append(data, 1), 0o600))
+			makeQuiet(t, part)
+		}, ""},
+		"being written": {func(t *testing.T, part string) { testkit.Must(t, os.Chtimes(part, time.Now(), time.Now())) }, ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			node := NewFakeNode()
+			node.Add(data)
+			folder := t.TempDir()
+			path := filepath.Join(folder, "file")
+			ctx, cancel := context.WithCancel(t.Context())
+			c := serve(t, node)
+			err := c.Download(ctx, address, path, func(done, _ int64) {
+				if done >= 2_200_000 {
+					cancel()
+				}
+			})
+			testkit.WantKind(t, err, fault.Canceled, "a download that is given up")
+			part := partName(address, path)
+			info, err := os.Stat(part)
+			if testkit.Must(t, err); info.Size() < 2_000_000 || names(t, folder) != filepath.Base(part) {
+				t.Fatalf("%d bytes are kept; the folder has %s", info.Size(), names(t, folder))
+			}
+			testkit.Must(t, os.Truncate(part, 2_000_000)) // so that all ask for the same
+			makeQuiet(t, part)
+			try.spoil(t, part)
+			first, last := int64(-1), int64(0)
+			err = c.Download(t.Context(), address, path, func(done, total int64) {
+				if first < 0 {
+					first = done
+				}
+				if last = done; total != int64(len(data)) {
+					t.Errorf("the total is %d", total)
+				}
+			})
+			testkit.Must(t, err)
+			if got, err := os.ReadFile(path); err != nil || !bytes.Equal(got, data) {
+				t.Errorf("%d bytes, %v", len(got), err)
+			}
+			requests := node.seen()
+			if asks := requests[len(requests)-1].Header.Get("Range"); asks != try.asks {
+				t.Errorf("the last request is for %q, want %q", asks, try.asks)
+			}
+			if name == "as it was" && (first <= 2_000_000 || last != int64(len(data))) {
+				t.Errorf("progress is from %d to %d", first, last)
+			}
+			if left := names(t, folder); left != "file" && name != "being written" {
+				t.Errorf("the folder has %s", left)
+			}
+		})
+	}
+}
+
+func overwrite(t *testing.T, path string, at int64) {
+	t.Helper()
+	file, err := os.OpenFile(path, os.O_WRONLY, 0)
+	testkit.Must(t, err)
+	_, err = file.WriteAt([]byte("?"), at)
+	testkit.Must(t, err)
+	testkit.Must(t, file.Close())
+	makeQuiet(t, path)
+}
+
+func makeQuiet(t *testing.T, path string) {
+	t.Helper()
+	quiet := time.Now().Add(-2 * partQuiet)
+	testkit.Must(t, os.Chtimes(path, quiet, quiet))
+}
+
+// What nobody has come back for is removed when the next part is kept.
+func TestOldPartsAreRemoved(t *testing.T) {
+	folder := t.TempDir()
+	for name, age := range map[string]time.Duration{".micronode-0123456789abcdef.part": partAge + time.Hour, ".micronode-1123456789abcdef.part": time.Hour, "mine.part": partAge + time.Hour} {
+		path, at := filepath.Join(folder, name), time.Now().Add(-age)
+		testkit.Must(t, os.WriteFile(path, nil, 0o600))
+		testkit.Must(t, os.Chtimes(path, at, at))
+	}
+	if removeOldParts(folder); names(t, folder) != ".micronode-1123456789abcdef.part mine.part" {
+		t.Errorf("the folder has %s", names(t, folder))
 	}
 }
 

@@ -103,6 +103,8 @@ func registryEtcdAway(t *testing.T, p registryPrograms) {
 	c.members[0].kill()
 	awaitStatus("registry/storage: etcd at ")
 	awaitStatus("has not accepted writes since")
+	awaitStatus("has not answered reads since")
+	awaitStatus("is not ready")
 	c.members[0].run(t)
 	awaitStatus("is ready\n")
 }

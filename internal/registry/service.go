@@ -142,6 +142,9 @@ func (r *Registry) Add(to *supervise.Supervisor, in Stages, audit func(Event)) (
 	add("registry publisher", in.State, r.runPublisher, supervise.CloseOnDrain(r.committed.Close))
 	add("registry reloader", in.State, r.runReloader, supervise.CloseOnDrain(r.reloads.Close))
 	add("registry gate", in.State, r.runStorageHealth, nil)
+	if _, ok := r.journal.(journal.Prober); ok {
+		add("registry reach", in.State, r.runReadHealth, nil)
+	}
 	add("registry checkpointer", in.State, r.runCheckpointer, nil)
 	add("registry pruner", in.State, r.runPruner, supervise.CloseOnDrain(r.pruneOrders.Close))
 	add("registry verifier", in.State, r.runVerifier, nil)

@@ -13,8 +13,8 @@ import (
 	"micronode/internal/registry/journal"
 )
 
-// storageHealth sets in readiness whether the registry can accept writes. Reads go on
-// whatever the storage does, so they have a dependency of their own.
+// storageHealth sets in readiness whether the registry can accept writes, and whether
+// it can read its log. The head is served from memory whatever the storage does.
 type storageHealth struct {
 	// set at construction
 	writes *observe.Dependency
@@ -30,6 +30,8 @@ type storageHealth struct {
 	engineErr     error                // why the engine on other machines would not accept a write
 	engine        string               // its name, and where it is
 	engineSince   time.Time            // since when
+	readErr       error                // why that engine does not read the log
+	readSince     time.Time            // since when
 	damage        error                // damage to the log itself; it is never cleared
 	derivedDamage error                // damage to data that can be rebuilt from the log
 }
@@ -89,6 +91,17 @@ func (s *storageHealth) setEngine(engine string, err error, now time.Time) {
 	s.updateLocked()
 }
 
+// setEngineReads records whether the engine reads the log.
+func (s *storageHealth) setEngineReads(engine string, err error, now time.Time) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if err != nil && s.readErr == nil {
+		s.readSince = now
+	}
+	s.engine, s.readErr = engine, err
+	s.updateLocked()
+}
+
 // setDamage records that the log is damaged.
 func (s *storageHealth) setDamage(err error) {
 	s.mu.Lock()
@@ -143,7 +156,10 @@ func (s *storageHealth) update(slowAfter, stalledAfter time.Duration) {
 // updateLocked updates readiness. The lock is held until readiness is set, so that of
 // two updates the later one wins.
 func (s *storageHealth) updateLocked() {
-	switch { // reads stay ready: what is damaged is not served, and the rest is
+	switch { // with damage, reads stay ready: what is damaged is not served, and the rest is
+	case s.readErr != nil:
+		s.reads.Down(fmt.Sprintf("%s has not answered reads since %s: %s", s.engine, timeOfDay(s.readSince), fault.DetailOf(s.readErr)),
+			fault.NextOf(s.readErr)+" The head and the names are still served, from memory; older versions and proofs are not.")
 	case s.damage != nil:
 		s.reads.UpWithRemark(fault.DetailOf(s.damage), "Compare with another copy, then restore the folder from it; docs/registry.md says how.")
 	case s.derivedDamage != nil:
@@ -163,26 +179,31 @@ func (s *storageHealth) updateLocked() {
 	}
 	switch {
 	case s.damage != nil:
-		s.writes.Down(fault.DetailOf(s.damage), "Reads continue. Restore the log before the next write.")
+		s.writes.Down(fault.DetailOf(s.damage), "What is not damaged is served. Restore the log before the next write.")
 	case s.engineErr != nil:
-		s.writes.Down(fmt.Sprintf("%s has not accepted writes since %s: %s", s.engine, s.engineSince.UTC().Format(time.TimeOnly+" UTC"), fault.DetailOf(s.engineErr)),
-			fault.NextOf(s.engineErr)+" Reads continue.")
+		s.writes.Down(fmt.Sprintf("%s has not accepted writes since %s: %s", s.engine, timeOfDay(s.engineSince), fault.DetailOf(s.engineErr)),
+			fault.NextOf(s.engineErr))
 	case s.lastWriteErr != nil:
 		s.writes.Down("the storage failed: "+fault.DetailOf(s.lastWriteErr), fault.NextOf(s.lastWriteErr))
 	case stalled != "":
 		s.writes.Down(fmt.Sprintf("the storage call %s has taken %s", stalled, waited.Round(100*time.Millisecond)),
-			"Check the disk, or the etcd cluster. Reads continue.")
+			"Check the disk, or the etcd cluster.")
 	case s.busySince.IsZero():
 		s.writes.Up()
 	}
 }
+
+func timeOfDay(t time.Time) string { return t.UTC().Format(time.TimeOnly + " UTC") }
 
 // healthTick is how often the storage is checked.
 const healthTick = 100 * time.Millisecond
 
 // A probe of an engine on other machines begins once a second, and has less than that
 // time: so both its end and its return are seen within two seconds.
-const engineProbeTimeout = 800 * time.Millisecond
+const (
+	engineProbeTimeout = 800 * time.Millisecond
+	engineProbePause   = time.Second // between the beginnings of two
+)
 
 // runStorageHealth is the Serve of the task "registry gate": it detects slow writes,
 // probes a storage that failed, counts retries, and expires proposals.
@@ -221,6 +242,30 @@ func (r *Registry) probeEngine(ctx context.Context) bool {
 		r.health.setEngine(prober.Engine(), err, r.now())
 	}
 	return err == nil
+}
+
+// runReadHealth is the Serve of the task "registry reach", of a registry on an engine
+// on other machines: it reads the end of the log once a second, so that readiness says
+// whether versions can be read. It is a task of its own, because both probes may take
+// their whole time, and each result is due within two seconds.
+func (r *Registry) runReadHealth(ctx context.Context) error {
+	engine := r.journal.(journal.Prober).Engine()
+	for {
+		began := time.Now()
+		limited, cancel := context.WithTimeout(ctx, engineProbeTimeout)
+		_, err := r.journal.Head(limited)
+		cancel()
+		if ctx.Err() != nil {
+			return nil
+		}
+		if errors.Is(err, fault.NotFound) { // the log is empty
+			err = nil
+		}
+		r.health.setEngineReads(engine, err, r.now())
+		if flow.Sleep(ctx, max(healthTick, engineProbePause-time.Since(began))) != nil {
+			return nil
+		}
+	}
 }
 
 // probe checks whether a failed storage works again. It appends an empty batch, which

@@ -16,7 +16,7 @@ type Config struct {
 	MaxProposals int             `toml:"max_proposals" doc:"The maximum number of open proposals. One client may hold at most as many as remain free."`
 	Queue        int             `toml:"queue" doc:"The numbers of proposals, of approvals and of commits that wait for the committer. A full queue refuses with 429, those of the busiest client first." restart:"true"`
 	Subscribers  int             `toml:"subscribers" doc:"The maximum number of subscribers of /registry/stream." restart:"true"`
-	VerifyPause  config.Duration `toml:"verify_pause" doc:"The pause between two verifications of the whole log. Zero verifies it once."`
+	VerifyPause  config.Duration `toml:"verify_pause" doc:"The pause between two verifications of the whole log. Zero verifies it once. New versions are verified when they are committed, whatever the pause."`
 	VerifyShare  int             `toml:"verify_share" unit:"percent" doc:"The share of a core that a verification may use."`
 
 	Storage Storage `toml:"storage" doc:"The storage of the log."`
@@ -48,7 +48,7 @@ func DefaultConfig() Config {
 		MaxProposals: 1024,
 		Queue:        512,
 		Subscribers:  2048,
-		VerifyPause:  time.Hour,
+		VerifyPause:  6 * time.Hour,
 		VerifyShare:  10,
 		Storage: Storage{
 			RAMBytes:           64 * config.MiB,

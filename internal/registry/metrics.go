@@ -32,6 +32,7 @@ type metrics struct {
 	pruned                         prometheus.Counter
 	pruneSkipped                   prometheus.Counter
 	verified                       prometheus.Gauge // up to which version the round has verified
+	verifiedCommits                prometheus.Counter
 	verifyRounds                   *prometheus.CounterVec
 	verifySeconds                  prometheus.Histogram
 	tornBytes, recoveries          prometheus.Counter
@@ -72,6 +73,7 @@ func newMetrics(instruments *observe.Instruments) *metrics {
 		pruned:            counter("registry_pruned_versions_total", "Versions that were pruned."),
 		pruneSkipped:      counter("registry_prune_skipped_total", "Rounds of pruning that were skipped because the registry was busy."),
 		verified:          gauge("registry_verified_version", "The version up to which the current round has verified the log."),
+		verifiedCommits:   counter("registry_verified_commits_total", "Versions that were read back and verified after their commit."),
 		verifyRounds:      vector("registry_verify_rounds_total", "Rounds over the whole log, by outcome.", "outcome"),
 		verifySeconds: prometheus.NewHistogram(prometheus.HistogramOpts{
 			Name: "audit_chain_verify_seconds", Help: "Duration of a verification of the whole log.", Buckets: prometheus.ExponentialBuckets(0.01, 4, 10)}),
@@ -82,7 +84,7 @@ func newMetrics(instruments *observe.Instruments) *metrics {
 	m.initSeries()
 	instruments.Register(m.proposed, m.approved, m.updates, m.rejected, m.casFailed, m.storageFailed, m.reloaded, m.reloadFailed,
 		m.version, m.size, m.items, m.openProposals, m.groups, m.appendSeconds, m.checkpoints, m.checkpointsFailed, m.pruned, m.pruneSkipped,
-		m.verified, m.verifyRounds, m.verifySeconds, m.tornBytes, m.recoveries, m.subscribers)
+		m.verified, m.verifiedCommits, m.verifyRounds, m.verifySeconds, m.tornBytes, m.recoveries, m.subscribers)
 	return m
 }
 

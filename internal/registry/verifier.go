@@ -10,13 +10,14 @@ import (
 	"micronode/internal/registry/ledger"
 )
 
-// runVerifier is the verifier's Serve. In each round it verifies the whole log
-// independently, in small time slices, so that damage is found before the damaged
-// data is needed.
+// runVerifier is the verifier's Serve. It verifies new versions when they are
+// committed. In each round it verifies the whole log independently, in small time
+// slices, so that damage is found before the damaged data is needed.
 func (r *Registry) runVerifier(ctx context.Context) error {
+	fresh := newCommitVerifier(r)
 	for {
 		began := time.Now()
-		derivedDamage, err := r.verifyRound(ctx)
+		derivedDamage, err := r.verifyRound(ctx, fresh.verify)
 		switch {
 		case ctx.Err() != nil:
 			return nil
@@ -34,17 +35,17 @@ func (r *Registry) runVerifier(ctx context.Context) error {
 		default:
 			r.metrics.countFailure("read", err) // the storage could not be read; that says nothing of the log
 		}
-		if r.waitForNextRound(ctx) != nil {
+		if r.waitForNextRound(ctx, fresh) != nil {
 			return nil
 		}
 	}
 }
 
-// waitForNextRound waits for the next round. It reads the pause again every second,
-// because it may be changed.
-func (r *Registry) waitForNextRound(ctx context.Context) error {
+// waitForNextRound waits for the next round, and verifies what is committed
+// meanwhile. It reads the pause again every second, because it may be changed.
+func (r *Registry) waitForNextRound(ctx context.Context, fresh *commitVerifier) error {
 	for since := time.Now(); ; {
-		if err := flow.Sleep(ctx, verifyTick); err != nil {
+		if err := fresh.wait(ctx, verifyTick); err != nil {
 			return err
 		}
 		if pause := r.settings.Load().VerifyPause; pause > 0 && time.Since(since) >= pause {
@@ -62,14 +63,15 @@ const (
 const maxRoundRestarts = 5
 
 // verifyRound verifies the log once. A failure proves nothing if versions were pruned
-// meanwhile; then the round begins again.
-func (r *Registry) verifyRound(ctx context.Context) (derivedDamage, err error) {
+// meanwhile; then the round begins again. Between two records it calls between, if that
+// is not nil.
+func (r *Registry) verifyRound(ctx context.Context, between func(context.Context) error) (derivedDamage, err error) {
 	for try := 1; ; try++ {
 		_, before, err := r.journal.Pruned(ctx)
 		if err != nil {
 			return nil, asIntegrityError(err)
 		}
-		derivedDamage, err := r.verifyOnce(ctx)
+		derivedDamage, err := r.verifyOnce(ctx, between)
 		if err == nil {
 			return derivedDamage, nil
 		}
@@ -85,7 +87,7 @@ func (r *Registry) verifyRound(ctx context.Context) (derivedDamage, err error) {
 
 // verifyOnce reads all of the log as it is at this moment, and checks it against what
 // is served. It returns damage to derived data separately from damage to the log.
-func (r *Registry) verifyOnce(ctx context.Context) (derivedDamage, err error) {
+func (r *Registry) verifyOnce(ctx context.Context, between func(context.Context) error) (derivedDamage, err error) {
 	if r.view.Load().state == nil {
 		return nil, nil
 	}
@@ -99,7 +101,16 @@ func (r *Registry) verifyOnce(ctx context.Context) (derivedDamage, err error) {
 		return nil, err
 	}
 	slice := time.Now()
-	pause := func() error { return r.throttle(ctx, &slice) }
+	pause := func() error {
+		if between != nil {
+			before := time.Now()
+			if err := between(ctx); err != nil {
+				return err
+			}
+			slice = slice.Add(time.Since(before)) // that has pauses of its own
+		}
+		return r.throttle(ctx, &slice)
+	}
 	err = r.journal.Scan(ctx, w.first, func(record ledger.Record) error {
 		if err := w.step(ctx, record); err != nil {
 			return err

@@ -79,7 +79,7 @@ func TestDamageInTheMiddle(t *testing.T) {
 // mustVerify verifies the whole log once, and fails if it is not right.
 func (r *testRegistry) mustVerify() {
 	r.t.Helper()
-	derivedDamage, err := r.verifyRound(r.ctx())
+	derivedDamage, err := r.verifyRound(r.ctx(), nil)
 	testkit.Must(r.t, errors.Join(derivedDamage, err))
 }
 
@@ -117,8 +117,9 @@ func (a *alteringJournal) Scan(ctx context.Context, from uint64, visit func(ledg
 
 // Damage that a checksum would not find is found all the same, and stops writes, too.
 func TestARecordThatIsWhole(t *testing.T) {
+	var damaged atomic.Bool
 	h := startRegistry(t, withJournal(&alteringJournal{newRAMJournal(), func(r ledger.Record) (ledger.Record, error) {
-		if r.Version == 3 {
+		if r.Version == 3 && damaged.Load() {
 			r.Header = append([]byte(nil), r.Header...)
 			r.Header[len(r.Header)-3] ^= 1
 		}
@@ -126,7 +127,8 @@ func TestARecordThatIsWhole(t *testing.T) {
 	}}))
 	h.init()
 	h.grow(6)
-	_, err := h.verifyRound(t.Context())
+	damaged.Store(true)
+	_, err := h.verifyRound(t.Context(), nil)
 	if fault.KindOf(err) != fault.IntegrityFail {
 		t.Fatalf("the round ends with %v", err)
 	}
@@ -134,6 +136,53 @@ func TestARecordThatIsWhole(t *testing.T) {
 	p := h.proposeApproved([]json.RawMessage{putName("more", "1")}, alice, bob)
 	h.expectWriteRefused("commit", "POST", "/registry/commit/"+p.ProposalID, nil, "IntegrityFail")
 	h.call("GET", "/registry/head", nil, nil, 200)
+}
+
+// New versions are read back when they are committed, and not only in the next round,
+// which may be hours away. Damage to one stops writes.
+func TestNewVersionsAreVerifiedAtOnce(t *testing.T) {
+	var damaged atomic.Bool
+	h := startRegistry(t, withJournal(&alteringJournal{newRAMJournal(), func(r ledger.Record) (ledger.Record, error) {
+		if damaged.Load() {
+			r.Payload = append([]byte(nil), r.Payload...)
+			r.Payload[len(r.Payload)-3] ^= 1
+		}
+		return r, nil
+	}}))
+	testkit.WaitFor(t, "the only round has ended", func() bool { return h.metricSum("registry_verify_rounds_total") == 1 })
+	h.init()
+	h.grow(20)
+	testkit.WaitFor(t, "all versions are verified", func() bool { return h.metricSum("registry_verified_commits_total") == 20 })
+	if v := h.readiness.Evaluate(); !v.WriteReady {
+		t.Errorf("the verdict is %+v", v)
+	}
+	damaged.Store(true)
+	h.commitChange(putName("more", "1"))
+	testkit.WaitFor(t, "the damage is audited", func() bool { return len(h.log.ofType(EventDamaged)) == 1 })
+	if v := h.readiness.Evaluate(); v.WriteReady || !v.Ready {
+		t.Errorf("the verdict is %+v", v)
+	}
+	testkit.Equal(t, "rounds", h.metricSum("registry_verify_rounds_total"), 1)
+}
+
+// A storage that cannot be read when a version is committed is asked again, and what
+// was committed meanwhile is verified with it.
+func TestNewVersionsAreVerifiedWhenTheStorageIsBack(t *testing.T) {
+	var away atomic.Bool
+	h := startRegistry(t, withJournal(&alteringJournal{newRAMJournal(), func(r ledger.Record) (ledger.Record, error) {
+		if away.Load() {
+			return r, fault.New("test.scan", fault.StorageBusy, "it does not answer")
+		}
+		return r, nil
+	}}))
+	testkit.WaitFor(t, "the only round has ended", func() bool { return h.metricSum("registry_verify_rounds_total") == 1 })
+	away.Store(true)
+	h.init()
+	testkit.WaitFor(t, "a failed read is counted", func() bool { return h.metricSum("storage_backoff_total", "op=read") > 0 })
+	h.grow(5)
+	testkit.Equal(t, "versions verified", h.metricSum("registry_verified_commits_total"), 0)
+	away.Store(false)
+	testkit.WaitFor(t, "all versions are verified", func() bool { return h.metricSum("registry_verified_commits_total") == 5 })
 }
 
 // A storage that cannot be read is no damage.
@@ -240,7 +289,7 @@ func TestALogThatIsNotTheOneThatIsServed(t *testing.T) {
 			h.commitChange(putName("served", "1"))
 			h.mustVerify()
 			both.switched.Store(true)
-			if _, err := h.verifyRound(t.Context()); fault.KindOf(err) != fault.IntegrityFail {
+			if _, err := h.verifyRound(t.Context(), nil); fault.KindOf(err) != fault.IntegrityFail {
 				t.Errorf("found as %v", err)
 			}
 		})

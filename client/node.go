@@ -29,6 +29,17 @@ type Status struct {
 	Public     []string  `json:"public,omitempty"` // groups of reads that are open to strangers
 
 	Certificates []Certificate `json:"certificates,omitempty"` // those that the node obtains
+	Refused      []Refused     `json:"refused,omitempty"`      // clients and peers that a limit has rejected, the newest first
+}
+
+// Refused is a client, or a peer, that a limit has rejected in the last ten
+// minutes.
+type Refused struct {
+	Client  string `json:"client"`            // its network, or the ID of a peer
+	Limit   string `json:"limit"`             // in words
+	Setting string `json:"setting,omitempty"` // that changes the limit; empty if there is none
+	Count   int    `json:"count"`
+	Last    string `json:"last"` // RFC 3339
 }
 
 // Certificate is how the certificate of a name fares that the node obtains from

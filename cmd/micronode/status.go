@@ -130,9 +130,27 @@ func (r statusReport) print(c *console, every bool) {
 		c.print("\n  %s\n", amnesiaLine)
 	}
 	c.printKnocks(r.Knocks)
+	r.printRefused(c)
 	r.printParts(c)
 	r.printServices(c, every)
 	r.printQueues(c)
+}
+
+// maxRefusedShown is how many of the clients that a limit has rejected are shown.
+const maxRefusedShown = 5
+
+// printRefused shows which clients a limit has rejected of late. That is no
+// trouble of the node's.
+func (r statusReport) printRefused(c *console) {
+	for _, one := range r.Refused[:min(len(r.Refused), maxRefusedShown)] {
+		c.print("\n  %s was refused %s, last at %s: %s\n", sanitize([]byte(one.Client)), terminal.Pluralize(one.Count, "time"), one.Last, sanitize([]byte(one.Limit)))
+		if one.Setting != "" {
+			c.print("  The setting is %s.\n", sanitize([]byte(one.Setting)))
+		}
+	}
+	if more := len(r.Refused) - maxRefusedShown; more > 0 {
+		c.print("\n  %s more in micronode status --json\n", terminal.Pluralize(more, "refused client"))
+	}
 }
 
 // printServices shows how the services fare, those that just run in one line

@@ -12,6 +12,7 @@ import (
 	"micronode/internal/edge/fill"
 	"micronode/internal/edge/pack"
 	"micronode/internal/flow"
+	"micronode/internal/ingress"
 	"micronode/internal/observe"
 	"micronode/internal/store"
 	"micronode/internal/supervise"
@@ -140,8 +141,8 @@ func (e *Edge) admit(origin string, client uint64) error {
 	if e.limiter.allow(origin, client, time.Now()) {
 		return nil
 	}
-	return &fault.Error{Op: "edge.fill", Kind: fault.RateLimited, Detail: "clients cause more fetches in a second than the operator allows",
-		Next: "Retry in a moment; cached answers are served meanwhile. The operator can raise limits.work_rate.", RetryAfter: time.Second}
+	return ingress.Limited("fetches from origins that clients cause in a second", "limits.work_rate", &fault.Error{Op: "edge.fill", Kind: fault.RateLimited, Detail: "clients cause more fetches in a second than the operator allows",
+		Next: "Retry in a moment; cached answers are served meanwhile. The operator can raise limits.work_rate.", RetryAfter: time.Second})
 }
 
 // Stages names the stages of the node in which the parts of the edge run.

@@ -311,7 +311,7 @@ func (c *call) fail(r *http.Request, err error) {
 		c.Header().Set("WWW-Authenticate", "Bearer")
 	}
 	c.limitRefusal(kind)
-	if what, isLimit := requestLimit(err); isLimit {
+	if what, isLimit := c.route.limitOf(err); isLimit {
 		c.server.noteRefusedClient(c.client, what)
 	}
 	c.muxStatus = 0

@@ -48,6 +48,7 @@ func TestSlowBodiesAreHeldToABudget(t *testing.T) {
 		}
 		slow(4).receive().wantRefusal(t, 503, "Backpressure")
 		f.wantMetric(2, "rejected_total", "reason", "memory")
+		f.wantRefusal("memory for the content of requests", "limits.memory")
 		if fill, refused := f.server.HeldMemory(); fill < 0.7 || refused != 2 {
 			t.Errorf("%f full, %d refused", fill, refused)
 		}

@@ -19,9 +19,13 @@ var (
 		Next: "Wait for Retry-After and send the request again, at a lower rate."}
 	errWorkShare = &fault.Error{Op: "http.rate", Kind: fault.RateLimited, Detail: "this client has used its share of limits.work_rate in the last second",
 		Next: "Wait for Retry-After and send the request again, at a lower rate."}
+	errReadsShare = &fault.Error{Op: "http.reads", Kind: fault.Busy, Detail: "this client has used its share of the reads that may wait",
+		Next: "Wait for Retry-After, and send fewer concurrent requests."}
 	errReads = &fault.Error{Op: "http.reads", Kind: fault.Backpressure, Detail: "no turn among the reads came in time",
 		Next: "Wait for Retry-After and send the request again."}
 	errClientShare = &fault.Error{Op: "http.inflight", Kind: fault.Busy, Detail: "this client has used its share of the concurrent requests",
+		Next: "Wait for Retry-After, and send fewer concurrent requests."}
+	errLaneShare = &fault.Error{Op: "http.inflight", Kind: fault.Busy, Detail: "this client has used its share of what this route does at a time",
 		Next: "Wait for Retry-After, and send fewer concurrent requests."}
 	errInflight = &fault.Error{Op: "http.inflight", Kind: fault.Busy, Detail: "the limit of concurrent requests of this route is reached"}
 )
@@ -151,7 +155,7 @@ func (m *mountedRoute) awaitRead(ctx context.Context, c *call) error {
 		case fault.KindOf(err) == fault.Busy:
 			m.busyTally.Inc()
 			m.reject("share")
-			return errClientShare
+			return errReadsShare
 		case fault.KindOf(err) == fault.Timeout:
 			m.busyTally.Inc()
 			m.reject("busy")
@@ -230,7 +234,7 @@ func (m *mountedRoute) acquireLaneShare(ctx context.Context) (leave func(), err 
 	if !m.lanePool.acquire(share, 0) {
 		m.busyTally.Inc()
 		m.reject("share")
-		return nil, errClientShare
+		return nil, errLaneShare
 	}
 	if m.pool != nil && share.Load() == 1 && m.lanePool.taken.Load() > m.lanePool.slots {
 		m.transfers().displaceSlowest(c.start, m) // it waits for a slot, and for no slow client

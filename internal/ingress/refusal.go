@@ -54,6 +54,9 @@ func (c *conn) headWriter() io.Writer {
 func (c *conn) refuseHead() {
 	out, server := c.headWriter(), c.listener.server
 	server.reject("memory")
+	if what, isLimit := server.unrouted.limitOf(errHeld); isLimit {
+		server.noteRefusedClient(c.client, what)
+	}
 	if out == nil {
 		return // nothing can be said yet
 	}

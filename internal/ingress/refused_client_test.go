@@ -38,15 +38,26 @@ func TestARefusedClientIsLoggedOnceAMinute(t *testing.T) {
 }
 
 func TestEveryLimitNamesItsSetting(t *testing.T) {
-	for _, err := range []error{errRate, errWork, errWorkShare, errClientShare, errInflight} {
-		if what, isLimit := requestLimit(fault.Wrap("x", err)); !isLimit || !strings.HasPrefix(what.setting, "limits.") {
-			t.Errorf("%v: %+v", err, what)
+	plain, stream, read := &mountedRoute{}, &mountedRoute{route: Route{Class: Stream}}, &mountedRoute{route: Route{Cheap: true}}
+	for _, c := range []struct {
+		route   *mountedRoute
+		err     error
+		setting string
+	}{
+		{plain, errRate, "limits.rate"}, {plain, errWork, "limits.work_rate"}, {plain, errWorkShare, "limits.work_rate"},
+		{plain, errPublicWork, "limits.public_work"}, {plain, errHeld, "limits.memory"}, {plain, errHeldLarge, "limits.memory"},
+		{plain, errClientShare, "limits.inflight"}, {plain, errInflight, "limits.inflight"}, {stream, errClientShare, "limits.streams"}, {stream, errInflight, "limits.streams"},
+		{read, errReads, "limits.reads"}, {read, errReadsShare, "limits.reads_waiting"}, {plain, errLaneShare, ""},
+		{plain, Limited("fetches in a second", "limits.work_rate", fault.New("y", fault.RateLimited, "too many")), "limits.work_rate"},
+	} {
+		if what, isLimit := c.route.limitOf(fault.Wrap("x", c.err)); !isLimit || what.limit == "" || what.setting != c.setting {
+			t.Errorf("%v: %+v, want %s", c.err, what, c.setting)
 		}
 	}
-	if what, isLimit := requestLimit(fault.New("x", fault.QuotaExceeded, "the capability is used up")); !isLimit || what.limit != "the capability is used up" {
+	if what, isLimit := plain.limitOf(fault.New("x", fault.QuotaExceeded, "the capability is used up")); !isLimit || what.limit != "the capability is used up" {
 		t.Errorf("%+v", what)
 	}
-	if _, isLimit := requestLimit(fault.NotFound); isLimit {
+	if _, isLimit := plain.limitOf(fault.NotFound); isLimit {
 		t.Error("what is not there is no limit")
 	}
 }
@@ -60,4 +71,18 @@ func TestARefusedClientIsItsNetwork(t *testing.T) {
 	if strings.Count(text, "a limit rejects a client") != 2 || !strings.Contains(text, "2001:db8:1:2::/64") || !strings.Contains(text, "limits.conns_per_ip") {
 		t.Errorf("logged\n%s", text)
 	}
+}
+
+// wantRefusal checks that the log and the status name a limit, and its setting.
+func (f *fixture) wantRefusal(limit, setting string) {
+	f.t.Helper()
+	if text := f.logs.String(); !strings.Contains(text, "a limit rejects a client") || !strings.Contains(text, limit) || !strings.Contains(text, setting) {
+		f.t.Errorf("the log does not name %q and %q:\n%s", limit, setting, text)
+	}
+	for _, one := range f.server.refusals.Recent(time.Now()) {
+		if one.Limit == limit && one.Setting == setting && one.Client != "" && one.Count > 0 {
+			return
+		}
+	}
+	f.t.Errorf("the status does not name %q and %q", limit, setting)
 }

@@ -53,6 +53,9 @@ type Options struct {
 	// Warm finds prepared responses, for listeners whose warm lane is on.
 	Warm WarmSource
 
+	// Refusals remembers the clients that a limit rejects; nil for one of its own.
+	Refusals *observe.Refusals
+
 	// OnRequestDone is called for every request that went through the chain,
 	// when it is over, on its goroutine: it must not block. The warm lane only
 	// counts.
@@ -107,11 +110,11 @@ type Server struct {
 	memory     *heldMemory    // what requests hold; nil if exempt
 	noListener *Listener      // for requests that came by no listener of ours
 
-	proxyNoted     atomic.Bool           // the log has named a proxy that is not trusted
-	overrunLimiter logLimiter            // of the log lines about overruns
-	overdue        atomic.Int64          // handlers and reads of the warm lane that have overrun
-	stuckReads     atomic.Int64          // the latter
-	refused        observe.RepeatedLines // of the log lines about rejected clients
+	proxyNoted     atomic.Bool       // the log has named a proxy that is not trusted
+	overrunLimiter logLimiter        // of the log lines about overruns
+	overdue        atomic.Int64      // handlers and reads of the warm lane that have overrun
+	stuckReads     atomic.Int64      // the latter
+	refusals       *observe.Refusals // clients that a limit has rejected
 }
 
 // noRoute is the route label of requests that match no route.
@@ -126,6 +129,7 @@ func New(o Options) (*Server, error) {
 		service: o.Service, name: o.Name, times: o.Times, limits: o.Limits, authorise: o.Authorise,
 		inventory: o.Inventory, instruments: o.Metrics.For(o.Service), logger: o.Logger, onRequestDone: o.OnRequestDone, tasks: o.Tasks,
 		exempt: o.Exempt, warmSource: o.Warm, sites: o.Sites, mux: http.NewServeMux(), routes: map[string]*mountedRoute{},
+		refusals: cmp.Or(o.Refusals, &observe.Refusals{}),
 	}
 	s.policy.Store(newPolicy(o.Times, o.Exempt))
 	if !o.Exempt {

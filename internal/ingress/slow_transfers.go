@@ -91,9 +91,19 @@ func (t *transfers) displaceSlowest(now time.Time, inLane *mountedRoute) bool {
 		return false
 	}
 	slowest.route.reject("gave_way")
+	slowest.server.noteRefusedClient(slowest.client, slowest.route.gaveWay(inLane != nil))
 	slowest.giveWay()
 	slowest.route.releaseSlot(slowest)
 	return true
+}
+
+// gaveWay is the limit for which a transfer gives way.
+func (m *mountedRoute) gaveWay(inLane bool) limitSetting {
+	const limit = "a slow transfer gives way to another client"
+	if inLane {
+		return limitSetting{limit, ""} // the bounds of lanes are fixed
+	}
+	return limitSetting{limit, m.slotSetting()}
 }
 
 // transfers are those among which a transfer of the route holds its slot.

@@ -83,6 +83,7 @@ func TestSlowReadersGiveWay(t *testing.T) {
 			}
 		}
 		f.wantMetric(6, "rejected_total", "reason", "gave_way")
+		f.wantRefusal("a slow transfer gives way to another client", "limits.inflight")
 		if line := status(206); line != "HTTP/1.1 429 Too Many Requests" {
 			t.Errorf("one that has a slot, and wants that of another: %s", line)
 		}
@@ -182,6 +183,7 @@ func TestAReaderTakesNoSlotFromOthers(t *testing.T) {
 			t.Errorf("a newcomer: %s, %v", line, err)
 		}
 		f.wantMetric(1, "rejected_total", "reason", "gave_way")
+		f.wantRefusal("a slow transfer gives way to another client", "limits.reads")
 		third.Close()
 		newcomer.Close()
 	})

@@ -92,7 +92,7 @@ func (n *Node) openGateway(ctx context.Context, loaded *config.Loaded[Config]) e
 	}
 	n.gateway, err = ingress.New(ingress.Options{
 		Service: "gateway", Name: "http", Table: table, Times: c.HTTP, Limits: c.Limits, Authorise: n.authorise,
-		Inventory: n.inventory, Metrics: n.metrics, Logger: n.log, OnRequestDone: n.logRequest,
+		Inventory: n.inventory, Metrics: n.metrics, Logger: n.log, Refusals: &n.refusals, OnRequestDone: n.logRequest,
 		Warm: warm, Tasks: tasks, Sites: n.findSite,
 	})
 	if err != nil {
@@ -133,7 +133,7 @@ func (n *Node) openAdmin(ctx context.Context, loaded *config.Loaded[Config]) err
 	}
 	plane, err := ingress.New(ingress.Options{
 		Service: service, Name: "admin", Table: table, Times: c.HTTP, Limits: c.Limits, Authorise: n.authorise,
-		Inventory: n.inventory, Metrics: n.metrics, Logger: n.log, Exempt: true, Tasks: tasks,
+		Inventory: n.inventory, Metrics: n.metrics, Logger: n.log, Refusals: &n.refusals, Exempt: true, Tasks: tasks,
 	})
 	if err != nil {
 		return err

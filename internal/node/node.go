@@ -80,6 +80,7 @@ type Node struct {
 	metrics   *observe.Metrics
 	tracing   *observe.Tracing
 	readiness *observe.Readiness
+	refusals  observe.Refusals // clients and peers that a limit has rejected
 
 	// what reloads left to be done, as rows of readiness
 	rejectedConfig, pendingConfig *observe.Dependency

@@ -38,7 +38,7 @@ func (n *Node) openOverlay(ctx context.Context, loaded *config.Loaded[Config]) (
 		},
 		Kept: kept, Keep: keep,
 		AnyPort: loaded.Origin("overlay.addr").Layer == config.LayerDefault, Alone: slices.Equal(n.layout.names(), []string{"overlay"}),
-		Metrics: n.metrics, Readiness: n.readiness,
+		Metrics: n.metrics, Readiness: n.readiness, Refusals: &n.refusals,
 	})
 	if err != nil {
 		n.overlay = nil
@@ -94,6 +94,8 @@ func (n *Node) onOverlayEvent(event overlay.Event) {
 		n.PublishEvent(Event{Type: SessionOpened, Name: event.Peer.String(), Detail: event.Addr})
 	case overlay.SessionClosed:
 		n.PublishEvent(Event{Type: SessionClosed, Name: event.Peer.String(), Detail: event.Detail})
+	case overlay.PeerLimited:
+		level = slog.LevelWarn
 	case overlay.AuthFailure:
 		level = slog.LevelWarn
 		n.PublishEvent(Event{Type: AuthFailure, Name: event.Peer.String(), Detail: event.Detail})

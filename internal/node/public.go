@@ -136,7 +136,7 @@ func (n *Node) openPlain(ctx context.Context, c Config) error {
 		return err
 	}
 	server, err := ingress.New(ingress.Options{
-		Service: "gateway", Name: "plain", Table: table, Times: c.HTTP, Limits: c.Limits, Authorise: n.authorise, Inventory: n.inventory, Metrics: n.metrics, Logger: n.log,
+		Service: "gateway", Name: "plain", Table: table, Times: c.HTTP, Limits: c.Limits, Authorise: n.authorise, Inventory: n.inventory, Metrics: n.metrics, Logger: n.log, Refusals: &n.refusals,
 	})
 	if err != nil {
 		return err

@@ -122,7 +122,7 @@ func (n *Node) Status() client.Status {
 		Ready:  verdict.Ready, WriteReady: verdict.WriteReady, Degraded: verdict.Degraded,
 		Store: client.Store{Objects: usage.Objects, Bytes: usage.Bytes, Budget: usage.Budget},
 	}
-	s.Public = n.public
+	s.Public, s.Refused = n.public, n.refusals.Recent(time.Now())
 	if list := n.certificateList.Load(); list != nil {
 		s.Certificates = *list
 	}

@@ -1,6 +1,9 @@
 package overlay
 
 import (
+	"fmt"
+	"time"
+
 	"github.com/prometheus/client_golang/prometheus"
 
 	"micronode/internal/oap"
@@ -151,8 +154,18 @@ func (o *Overlay) sessionCounters() session.Counters {
 		IOFailed:         func(op string) { m.instruments.IOErrors.WithLabelValues(op).Inc() },
 		Backpressure:     func(size string) { m.instruments.BackpressureEvents.WithLabelValues(size).Inc() },
 		Expired:          func(n int) { m.expired.Add(float64(n)) },
-		RateLimited:      func(n int) { m.dropped.WithLabelValues(gossip.DropQuota).Add(float64(n)) },
+		RateLimited:      o.noteLimitedPeer,
 		Retry:            m.instruments.BackoffRetries.WithLabelValues("dial").Inc,
+	}
+}
+
+// noteLimitedPeer counts a frame of a peer that sends too many. The peer is an event
+// when that is the first time in a minute.
+func (o *Overlay) noteLimitedPeer(s *session.Session, limit int) {
+	o.metrics.dropped.WithLabelValues(gossip.DropQuota).Inc()
+	const what, setting = "frames of one peer in a second", "overlay.peer.max_rps"
+	if _, first := o.spec.Refusals.Note(s.Peer().String(), what, setting, time.Now()); first {
+		(*sessionHandler)(o).emit(Event{Type: PeerLimited, Peer: s.Peer(), Addr: s.Addr(), PQ: s.PQ(), Detail: fmt.Sprintf("it sends more than %d frames a second; the setting is %s", limit, setting)})
 	}
 }
 

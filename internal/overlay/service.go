@@ -1,6 +1,7 @@
 package overlay
 
 import (
+	"cmp"
 	"context"
 	"crypto/ed25519"
 	"errors"
@@ -71,6 +72,7 @@ type Spec struct {
 
 	Metrics   *observe.Metrics
 	Readiness *observe.Readiness
+	Refusals  *observe.Refusals // peers that send too much; nil for a list of its own
 }
 
 // Overlay is the service.
@@ -130,6 +132,7 @@ func New(inv *flow.Inventory, to *supervise.Supervisor, in Stages, spec Spec) (*
 			Service: service, Name: "fetches", Running: 16, Waiting: 64, From: "gateway", To: "streams",
 		}),
 	}
+	o.spec.Refusals = cmp.Or(spec.Refusals, &observe.Refusals{})
 	var err error
 	if o.tokens, err = spec.Config.tokens(); err != nil {
 		return nil, err
@@ -534,6 +537,9 @@ const (
 	// AuthFailure says that a peer was refused, or expelled for a forged
 	// message.
 	AuthFailure EventType = "auth failure"
+	// PeerLimited says that frames of a peer are dropped, because it sends more
+	// than it may.
+	PeerLimited EventType = "a limit rejects a peer"
 )
 
 // Question is what a peer is asked: which nodes have an object, or what a name

@@ -81,8 +81,11 @@ type Counters struct {
 	IOFailed         func(op string)   // I/O that failed otherwise: read, write, connect
 	Backpressure     func(size string) // gossip that found no room; tiny, small, med, large by the frames in the queue
 	Expired          func(n int)       // frames that expired in the queue
-	RateLimited      func(n int)       // frames that were dropped because the peer sends too many
 	Retry            func()            // a peer is dialled again
+
+	// RateLimited is called for each frame that was dropped because the peer sends
+	// more than the limit.
+	RateLimited func(s *Session, limit int)
 }
 
 // The directions of Counters.Gossip.
@@ -104,10 +107,13 @@ func (c Counters) withDefaults() Counters {
 			*count = func(string) {}
 		}
 	}
-	for _, count := range []*func(int){&c.Expired, &c.RateLimited} {
+	for _, count := range []*func(int){&c.Expired} {
 		if *count == nil {
 			*count = func(int) {}
 		}
+	}
+	if c.RateLimited == nil {
+		c.RateLimited = func(*Session, int) {}
 	}
 	if c.Closed == nil {
 		c.Closed = func(CloseReason) {}

@@ -535,7 +535,7 @@ func TestReasonsAreComplete(t *testing.T) {
 	c.IOFailed("")
 	c.Backpressure("")
 	c.Expired(0)
-	c.RateLimited(0)
+	c.RateLimited(nil, 0)
 	c.Retry()
 	for waiting, want := range map[int]string{0: "tiny", 8: "small", 64: "med", 256: "large"} {
 		if backpressureSize(waiting) != want {

@@ -111,7 +111,7 @@ func (d *recorder) counters() Counters {
 		IOFailed:         func(op string) { d.record(func() { d.ioFailed = append(d.ioFailed, op) }) },
 		Backpressure:     func(s string) { d.record(func() { d.backpressure = append(d.backpressure, s) }) },
 		Expired:          func(n int) { d.record(func() { d.expired += n }) },
-		RateLimited:      func(n int) { d.record(func() { d.rateLimited += n }) },
+		RateLimited:      func(*Session, int) { d.record(func() { d.rateLimited++ }) },
 		Retry:            func() { d.record(func() { d.retries++ }) },
 		Gossip: func(dir string, frames, bytes int) {
 			d.record(func() {

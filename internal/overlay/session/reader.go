@@ -315,7 +315,7 @@ func (s *Session) overRate() error {
 	if s.readState.rate.allow(s.readState.clock.lastByte) {
 		return nil
 	}
-	s.owner.counters.RateLimited(1)
+	s.owner.counters.RateLimited(s, s.owner.spec.Peer.MaxRPS)
 	return fault.New("overlay.read", fault.QuotaExceeded, "more than %d frames a second", s.owner.spec.Peer.MaxRPS)
 }
 

@@ -36,6 +36,7 @@ func TestMailboxOnNATS(t *testing.T) {
 		"conformance":           natsConformance,
 		"each server is killed": natsKilled,
 		"paused":                natsPaused,
+		"the quorum is killed":  natsQuorumKilled,
 		"started later":         natsStartedLater,
 		"two nodes":             natsTwoNodes,
 		"a token":               natsToken,
@@ -319,6 +320,46 @@ func (h *mailboxHistory) ack(m mailbox.Engine, got mailbox.Delivery) {
 		if err == nil || kind == fault.NotFound {
 			return
 		}
+	}
+}
+
+// natsQuorumKilled kills two servers of three. The probe of a node fails within its
+// time, although a server is connected and answers reads; and when one is back, it
+// passes, and so does a message.
+func natsQuorumKilled(t *testing.T, binary string) {
+	c := startNATS(t, binary, 3)
+	m := openNATS(t, nats.Spec{URL: c.url(), Replicas: 3, Timeout: 10 * time.Second})
+	probe := func() error {
+		ctx, cancel := context.WithTimeout(t.Context(), 800*time.Millisecond) // as a node does
+		defer cancel()
+		return m.Probe(ctx)
+	}
+	natsEventually(t, "the cluster accepts messages", func() bool { return probe() == nil })
+	for range 2 {
+		began := time.Now()
+		c.servers[1].kill()
+		c.servers[2].kill()
+		var err error
+		natsEventually(t, "a cluster without a quorum is noticed", func() bool { err = probe(); return err != nil })
+		t.Logf("noticed after %s: %v", time.Since(began).Round(time.Millisecond), err)
+		if !isUnavailable(err) {
+			t.Errorf("the probe fails with %v", err)
+		}
+		for range 3 {
+			if probe() == nil {
+				t.Error("the probe passes without a quorum")
+			}
+		}
+		began = time.Now()
+		c.servers[1].run(t)
+		natsEventually(t, "a quorum that is back is noticed", func() bool { return probe() == nil })
+		t.Logf("back after %s", time.Since(began).Round(time.Millisecond))
+		if _, err := m.Send(t.Context(), mailbox.Message{Box: "jobs"}); err != nil {
+			t.Errorf("the probe passes, and a message is refused: %v", err)
+		}
+		c.servers[2].run(t)
+		look := c.newJetStream(t)
+		natsEventually(t, "the cluster is whole again", func() bool { return isClusterHealthy(t, look) })
 	}
 }
 

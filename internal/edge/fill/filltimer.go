@@ -17,8 +17,11 @@ const (
 	// has passed: in bytes a second.
 	minRate = 1 << 10
 
-	// With fills that wait for its worker, a body must bring minRate for each of
-	// them and for itself, up to maxFloor; over each stretch of rateWindow.
+	// With fills that wait for its worker, a body must bring floorStep for each
+	// of them, up to maxFloor; over each stretch of rateWindow. So 64 MiB hold a
+	// worker that one fill waits for at most 68 minutes, and one that four wait
+	// for at most 17. ADR 95 has the reasons.
+	floorStep  = 16 << 10
 	maxFloor   = 64 << 10
 	rateWindow = 10 * time.Second
 
@@ -96,8 +99,7 @@ func (s *fillTimer) isBelowFloor(now time.Time) bool {
 	if s.isNearlyDone(rate) {
 		return false
 	}
-	waiting := s.waiting()
-	return waiting > 0 && rate < min(maxFloor, minRate*int64(1+waiting))
+	return rate < min(maxFloor, floorStep*int64(s.waiting()))
 }
 
 // isAbandoned reports whether nobody waits for the body, and so for the second

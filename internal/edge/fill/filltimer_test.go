@@ -106,6 +106,48 @@ func TestSlowBodiesGiveWayToWaitingFills(t *testing.T) {
 	})
 }
 
+// The floor rises with each fill that waits: 16 KiB a second for one, up to 64 for
+// four and more.
+func TestTheFloorRisesWithWaitingFills(t *testing.T) {
+	for _, c := range []struct {
+		rate, waiting int
+		cut           bool
+	}{
+		{8 << 10, 0, false}, {15 << 10, 1, true}, {17 << 10, 1, false}, {31 << 10, 2, true}, {33 << 10, 2, false},
+		{63 << 10, 4, true}, {65 << 10, 4, false}, {65 << 10, 20, false},
+	} {
+		t.Run(fmt.Sprint(c.rate, " with ", c.waiting), func(t *testing.T) {
+			inBubble(t, func(t *testing.T) {
+				w := newFixture(t, withLargeStore)
+				w.timeout = time.Minute
+				d := &drip{size: 32 * c.rate, rate: c.rate}
+				w.origin(d.answer)
+				var readers, waiting []*reader
+				for n := range workers {
+					readers = append(readers, w.startReading(fmt.Sprint("/slow/", n)))
+				}
+				time.Sleep(time.Second)
+				for n := range c.waiting {
+					waiting = append(waiting, w.startReading(fmt.Sprint("/waits/", n)))
+				}
+				cut := 0
+				for _, r := range readers {
+					if err := <-r.done; err != nil {
+						cut++
+					}
+				}
+				if cut > 0 != c.cut {
+					t.Errorf("%d of %d bodies were cut off", cut, len(readers))
+				}
+				for _, r := range waiting {
+					<-r.done
+				}
+				w.stop()
+			})
+		})
+	}
+}
+
 // A body that is above the floor is finished, however many wait.
 func TestABodyThatBringsEnoughIsFinished(t *testing.T) {
 	inBubble(t, func(t *testing.T) {

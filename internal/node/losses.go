@@ -65,6 +65,11 @@ func (n *Node) losses(c Config) (lost []string) {
 		add(proposals, "open proposal", "open proposals")
 		add(approvals, "approval", "approvals")
 	}
+	if n.overlay != nil {
+		peers, invitations := n.overlay.PeersLoss()
+		add(peers, "added peer", "added peers")
+		add(invitations, "open invitation", "open invitations")
+	}
 	if n.graph != nil {
 		_, edges := n.graph.Size()
 		add(edges, "edge of the graph", "edges of the graph")

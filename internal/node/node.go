@@ -2,6 +2,7 @@ package node
 
 import (
 	"context"
+	"crypto/ed25519"
 	"errors"
 	"io"
 	"log/slog"
@@ -100,6 +101,7 @@ type Node struct {
 	purger           *amnesia.Purger
 	authority        *capability.Authority
 	root             *capability.Root
+	registryKey      ed25519.PrivateKey // signs checkpoints; nil if the registry runs elsewhere
 	revocationWriter *revocationWriter
 	store            store.Store
 	storeFull        atomic.Bool // it has refused an object for lack of space
@@ -516,6 +518,7 @@ func (n *Node) closeKeys() error {
 	if n.identity != nil {
 		n.identity.wipe()
 	}
+	clear(n.registryKey) // all signers share this copy, and have stopped
 	if n.root != nil {
 		n.root.Close()
 	}

@@ -22,6 +22,7 @@ func (n *Node) openRegistry(ctx context.Context, c Config) error {
 	if err != nil {
 		return err
 	}
+	n.registryKey = key // closeKeys wipes it
 	spec := registry.Spec{
 		Config: c.Registry, Key: key, Skew: time.Duration(c.Node.ClockSkew), Announce: n.onCommit,
 		Shared: c.Registry.Storage.URL != "", Metrics: n.metrics, Readiness: n.readiness, Tracer: n.tracing.Tracer(),
@@ -56,7 +57,9 @@ func (n *Node) logKey(s registry.Storage) (ed25519.PrivateKey, error) {
 		}
 		return given.private, nil
 	}
-	seed, err := hkdf.Key(sha256.New, n.identity.private.Seed(), nil, "micronode registry log key v1", ed25519.SeedSize)
+	own := n.identity.private.Seed()
+	seed, err := hkdf.Key(sha256.New, own, nil, "micronode registry log key v1", ed25519.SeedSize)
+	clear(own)
 	if err != nil {
 		return nil, fault.Wrap("node.registry", err)
 	}

@@ -49,6 +49,15 @@ type keptPeer struct {
 // keepsPeers reports whether peers outlive a restart.
 func (o *Overlay) keepsPeers() bool { return o.keeper.keep != nil }
 
+// PeersLoss is how many peers that were added, joined or invited, and how many open
+// invitations, end with the process.
+func (o *Overlay) PeersLoss() (peers, invitations int) {
+	if o.keepsPeers() {
+		return 0, 0
+	}
+	return len(o.contacts.kept()), len(o.invitations.all(time.Now()))
+}
+
 // savePeers keeps what changed, and returns when it is kept.
 func (o *Overlay) savePeers(ctx context.Context) error {
 	if !o.keepsPeers() {

@@ -126,21 +126,26 @@ type sseWriter struct {
 
 func (s *sseWriter) send(e Event) error {
 	s.buffer.Reset()
-	s.field("event", e.Name)
-	s.field("id", e.ID)
-	for line := range bytes.Lines(e.Data) {
-		s.buffer.WriteString("data: ")
-		s.buffer.Write(bytes.ReplaceAll(bytes.TrimRight(line, "\r\n"), []byte{'\r'}, nil))
-		s.buffer.WriteByte('\n')
-	}
-	s.buffer.WriteByte('\n')
+	writeEvent(&s.buffer, e)
 	return s.write()
 }
 
-// field writes a field of one line. A line break in it would be another field.
-func (s *sseWriter) field(name, value string) {
+// writeEvent writes an event as it is sent. Whatever is in it, it stays one event.
+func writeEvent(out *bytes.Buffer, e Event) {
+	writeField(out, "event", e.Name)
+	writeField(out, "id", e.ID)
+	for line := range bytes.Lines(e.Data) {
+		out.WriteString("data: ")
+		out.Write(bytes.ReplaceAll(bytes.TrimRight(line, "\r\n"), []byte{'\r'}, nil))
+		out.WriteByte('\n')
+	}
+	out.WriteByte('\n')
+}
+
+// writeField writes a field of one line. A line break in it would be another field.
+func writeField(out *bytes.Buffer, name, value string) {
 	if value != "" {
-		s.buffer.WriteString(name + ": " + strings.NewReplacer("\r", "", "\n", "", "\x00", "").Replace(value) + "\n")
+		out.WriteString(name + ": " + strings.NewReplacer("\r", "", "\n", "", "\x00", "").Replace(value) + "\n")
 	}
 }
 

@@ -1,6 +1,7 @@
 package certificate
 
 import (
+	"cmp"
 	"context"
 	"crypto/tls"
 	"crypto/x509"
@@ -66,6 +67,7 @@ type Source struct {
 	// owned by Serve
 	states   map[string]*State
 	attempts map[string]int // that failed, since the last success
+	unsaved  map[string]int // certificates in use that could not be kept: how often, one after the other
 
 	mu     sync.Mutex //lockblock:leaf guards two small maps
 	proofs map[string]*tls.Certificate
@@ -74,7 +76,7 @@ type Source struct {
 
 // New makes a source, with the certificates that were kept.
 func New(spec Spec) (*Source, error) {
-	s := &Source{spec: spec, states: map[string]*State{}, attempts: map[string]int{}, proofs: map[string]*tls.Certificate{}, tokens: map[string]string{}}
+	s := &Source{spec: spec, states: map[string]*State{}, attempts: map[string]int{}, unsaved: map[string]int{}, proofs: map[string]*tls.Certificate{}, tokens: map[string]string{}}
 	s.inUse.Store(&map[string]*tls.Certificate{})
 	if s.spec.OnChange == nil {
 		s.spec.OnChange = func([]State) {}
@@ -166,6 +168,7 @@ func renewalOf(leaf *x509.Certificate) time.Time {
 var (
 	refusedPause = flow.Backoff{Min: time.Minute, First: 2 * time.Minute, Max: 2 * time.Hour}
 	awayPause    = flow.Backoff{Min: 2 * time.Second, First: 4 * time.Second, Max: 10 * time.Minute}
+	savePause    = flow.Backoff{Min: time.Second, First: 2 * time.Second, Max: 10 * time.Minute}
 )
 
 // attemptTimeout is the deadline of one attempt: an authority looks at a name
@@ -180,7 +183,7 @@ func (s *Source) Serve(ctx context.Context) error {
 		for _, name := range s.spec.Names {
 			state := s.states[name]
 			if !state.Next.After(time.Now()) {
-				s.attempt(ctx, state)
+				s.step(ctx, state)
 				s.spec.OnChange(s.States())
 			}
 			if state.Next.Before(next) {
@@ -191,6 +194,34 @@ func (s *Source) Serve(ctx context.Context) error {
 			return err
 		}
 	}
+}
+
+// step does what is due for a name: to keep the certificate in use, if that has
+// failed, and otherwise to obtain one.
+func (s *Source) step(ctx context.Context, state *State) {
+	if inUse := (*s.inUse.Load())[state.Name]; s.unsaved[state.Name] > 0 && inUse != nil && renewalOf(inUse.Leaf).After(time.Now()) {
+		s.keep(state, inUse)
+		return
+	}
+	s.attempt(ctx, state)
+}
+
+// keep saves the certificate in use. If it cannot be saved, the next start would
+// need another one from the authority, which gives a name only a few; so it is
+// tried again soon.
+func (s *Source) keep(state *State, c *tls.Certificate) {
+	state.Err, state.Next = nil, renewalOf(c.Leaf)
+	err := s.saveCertificate(state.Name, c)
+	if err == nil {
+		delete(s.unsaved, state.Name)
+		return
+	}
+	state.Err = &fault.Error{Op: opKept, Kind: fault.KindOf(err), Detail: "the certificate of " + state.Name + " is in use, but could not be kept: " + fault.DetailOf(err), Err: err,
+		Next: cmp.Or(fault.NextOf(err), "Make the folder certificates writable.") + " It is tried again soon; if the node is restarted before, it has to obtain another one."}
+	if again := time.Now().Add(savePause.Delay(s.unsaved[state.Name])); again.Before(state.Next) {
+		state.Next = again
+	}
+	s.unsaved[state.Name]++
 }
 
 // attempt obtains the certificate of a name, by one kind of proof and the next
@@ -205,10 +236,10 @@ func (s *Source) attempt(ctx context.Context, state *State) {
 	defer cancel()
 	obtained, err := s.obtain(limited, state.Name, kinds[n%len(kinds)])
 	if err == nil {
-		err = s.saveCertificate(state.Name, obtained)
 		s.use(state.Name, obtained) // also if it cannot be kept
-		state.Err = err
 		s.attempts[state.Name] = 0
+		delete(s.unsaved, state.Name)
+		s.keep(state, obtained)
 		return
 	}
 	pause := awayPause.Delay(n)

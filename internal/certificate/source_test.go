@@ -206,6 +206,58 @@ func TestACertificateThatCannotBeHad(t *testing.T) {
 	})
 }
 
+// A certificate that cannot be kept is used, and kept as soon as the disk takes
+// it again: the authority is not asked for another one.
+func TestACertificateThatCannotBeKept(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		files, full, obtained, tries := kept{}, true, 0, 0
+		s, last := newSource(t, files, "maps.example.org")
+		s.spec.Save = func(name string, data []byte) error {
+			shared.Lock()
+			defer shared.Unlock()
+			if tries++; full {
+				return fault.New("test", fault.Internal, "the disk is full").Advise("Free space.")
+			}
+			return files.save(name, data)
+		}
+		s.obtain = func(_ context.Context, name string, _ challengeKind) (*tls.Certificate, error) {
+			shared.Lock()
+			defer shared.Unlock()
+			obtained++
+			return issue(t, name, 90*24*time.Hour), nil
+		}
+		ctx, stop := context.WithCancel(t.Context())
+		ended := make(chan error)
+		go func() { ended <- s.Serve(ctx) }()
+		state := last()
+		if state.Err == nil || !strings.Contains(state.Err.Error(), "could not be kept") || !strings.HasPrefix(fault.NextOf(state.Err), "Free space.") || state.Next.After(time.Now().Add(5*time.Second)) {
+			t.Fatalf("%v, next attempt %v", state.Err, state.Next)
+		}
+		if c, err := s.certificate(hello("maps.example.org")); err != nil || c.Leaf.NotAfter != state.Expires {
+			t.Errorf("it is not in use: %v", err)
+		}
+		pause(30 * 24 * time.Hour)
+		shared.Lock()
+		if tries < 100 || tries > 6000 || obtained != 1 {
+			t.Errorf("in a month it was tried %d times, and %d were obtained", tries, obtained)
+		}
+		full = false
+		shared.Unlock()
+		pause(savePause.Max + time.Second)
+		if state = last(); state.Err != nil || state.Next != state.Expires.Add(-30*24*time.Hour) {
+			t.Errorf("afterwards %v, next attempt %v", state.Err, state.Next)
+		}
+		shared.Lock()
+		again, err := New(Spec{Names: []string{"maps.example.org"}, Directory: s.spec.Directory, Load: files.load, Save: files.save})
+		shared.Unlock()
+		if err != nil || again.States()[0].Expires != state.Expires || obtained != 1 {
+			t.Errorf("after a restart %v %+v, %d obtained", err, again.States(), obtained)
+		}
+		stop()
+		<-ended
+	})
+}
+
 // The proofs are shown to who asks for them as the authority does, and to no one
 // else.
 func TestProofs(t *testing.T) {

@@ -37,6 +37,7 @@ const (
 // siteRequest is one request of a site.
 type siteRequest struct {
 	root     string // name:docs or b3:…
+	version  string // of a name, as its path says it, without b3:
 	rest     string // the path in the site, decoded
 	named    bool
 	ownHost  bool // the site has an origin of its own
@@ -53,6 +54,9 @@ func (e *Edge) handleSite(w http.ResponseWriter, r *http.Request) error {
 	}
 	root, rest, slash := strings.Cut(r.PathValue("path"), "/")
 	s := &siteRequest{root: root, rest: rest, named: strings.HasPrefix(root, namePrefix), ownHost: ingress.BySiteHost(r), fetch: e.fetcherFor(r)}
+	if s.named && !s.ownHost {
+		s.root, s.version, _ = strings.Cut(root, versionMark)
+	}
 	switch {
 	case e.objects == nil || !s.named && !strings.HasPrefix(root, addressPrefix):
 		return &fault.Error{Op: siteOp, Kind: fault.NotFound, Detail: "a site is the name or the address of a folder", Next: "Ask for " + ingress.SitePrefix + "name:docs/, or for " + ingress.SitePrefix + "b3:…/."}
@@ -71,6 +75,10 @@ func (e *Edge) handleSite(w http.ResponseWriter, r *http.Request) error {
 	address, err := e.siteVersion(w, r, s)
 	if err != nil {
 		return e.countRefusal(err)
+	}
+	if s.named && !s.ownHost && r.Header.Get("Sec-Fetch-Mode") == "navigate" && s.version != address.String()[len(addressPrefix):] {
+		s.version = address.String()[len(addressPrefix):]
+		return e.redirectSite(w, r, s, "/"+s.rest)
 	}
 	if s.folder, err = e.folders.get(address, func() (client.Manifest, error) { return e.manifest(r.Context(), s.fetch, address) }); err != nil {
 		return e.countRefusal(err)
@@ -108,16 +116,27 @@ func (e *Edge) localSiteHost(r *http.Request, s *siteRequest) string {
 }
 
 // siteVersion finds the version of a site that a request is for: the newest one
-// for a page, and for what the page loads the one that the page is of.
+// for a page, and for what the page loads the one that the page is of. On a
+// host a cookie says which that is. A page without an origin of its own has no
+// cookies, so its path says it: a browser is redirected to the newest one
+// whenever it opens a page.
 func (e *Edge) siteVersion(w http.ResponseWriter, r *http.Request, s *siteRequest) (b3.Address, error) {
 	if !s.named {
 		return b3.Parse(s.root)
 	}
 	now, err := e.objects.ResolveManifest(r.Context(), s.root)
-	if err != nil || !s.ownHost {
+	if err != nil {
 		return now, err
 	}
 	mode := r.Header.Get("Sec-Fetch-Mode")
+	if !s.ownHost {
+		if mode == "navigate" {
+			e.versions.add(s.root, now)
+		} else if pinned, known := e.versions.find(s.root, s.version); known {
+			return pinned, nil
+		}
+		return now, nil
+	}
 	if mode != "" && mode != "navigate" {
 		if cookie, err := r.Cookie(versionCookie); err == nil {
 			if pinned, known := e.versions.find(s.root, cookie.Value); known {
@@ -130,6 +149,10 @@ func (e *Edge) siteVersion(w http.ResponseWriter, r *http.Request, s *siteReques
 	http.SetCookie(w, &http.Cookie{Name: versionCookie, Value: now.String()[len(addressPrefix):], Path: "/", HttpOnly: true, SameSite: http.SameSiteStrictMode})
 	return now, nil
 }
+
+// versionMark stands between a name and its version in the path of a site. A
+// name has no @.
+const versionMark = "@" + addressPrefix
 
 // versionCookie is how a browser remembers which version a page is of, so that
 // no page mixes two. It grants nothing.
@@ -171,7 +194,11 @@ func (s *siteRequest) entry(path string) *client.Entry {
 func (e *Edge) redirectSite(w http.ResponseWriter, r *http.Request, s *siteRequest, to string) error {
 	target := (&url.URL{Path: to, RawQuery: r.URL.RawQuery}).String()
 	if !s.ownHost {
-		target = ingress.Location(r, ingress.SitePrefix+url.PathEscape(s.root)+target)
+		root := s.root
+		if s.version != "" {
+			root += versionMark + s.version
+		}
+		target = ingress.Location(r, ingress.SitePrefix+url.PathEscape(root)+target)
 	}
 	w.Header().Set("Location", target)
 	w.Header().Set("Cache-Control", siteRevalidate)

@@ -19,6 +19,7 @@ func newSiteFixture(t *testing.T) (f *fixture, publish func(version string) b3.A
 	hosts := NewSiteHosts([]string{"docs.example=name:docs"}, siteSelf)
 	f, s := newSourceFixture(t, func(o *options) {
 		o.spec.Self, o.sites, o.times.Public = siteSelf, hosts.Find, []string{"sites"}
+		o.times.TrustedProxies = []string{"127.0.0.1"}
 
 		o.authorise = allowReads
 	})
@@ -151,6 +152,49 @@ func TestASiteIsSeenWhole(t *testing.T) {
 	for _, forged := range []string{versionCookie + "=" + strings.TrimPrefix(other.String(), "b3:"), versionCookie + "=x", ""} {
 		if got := load(forged); got != "script 4" {
 			t.Errorf("a version that no page has shown, %q: %q", forged, got)
+		}
+	}
+}
+
+// Without a host the same holds: the path of a page has the version, and what
+// opens a page is always sent to the newest.
+func TestASiteWithoutAHostIsSeenWhole(t *testing.T) {
+	f, publish := newSiteFixture(t)
+	publish("1")
+	open := func(path string) string {
+		t.Helper()
+		got := f.get(path, "Host", "public.example", "X-Forwarded-For", "192.0.2.7", "Sec-Fetch-Mode", "navigate")
+		if got.status != http.StatusFound || got.header.Get("Cache-Control") != siteRevalidate {
+			t.Fatalf("%s: %d %v", path, got.status, got.header)
+		}
+		return got.header.Get("Location")
+	}
+	load := func(page, relative string) string {
+		return string(f.get(strings.TrimSuffix(page, "guide/?a=b")+relative, "Host", "public.example", "X-Forwarded-For", "192.0.2.7", "Sec-Fetch-Mode", "no-cors").body)
+	}
+	page := open("/site/name:docs/guide/?a=b")
+	if got := f.get(page, "Host", "public.example", "X-Forwarded-For", "192.0.2.7", "Sec-Fetch-Mode", "navigate"); !strings.HasSuffix(page, "/guide/?a=b") || string(got.body) != "guide 1" || got.header.Get("Set-Cookie") != "" {
+		t.Errorf("%s: %d %s", page, got.status, got.body)
+	}
+	publish("2")
+	if got := load(page, "app.js"); got != "script 1" {
+		t.Errorf("the old page loads %q", got)
+	}
+	next := open(page) // a reload
+	if got := f.get(next, "Host", "public.example", "X-Forwarded-For", "192.0.2.7", "Sec-Fetch-Mode", "navigate"); string(got.body) != "guide 2" || load(next, "app.js") != "script 2" || load(page, "app.js") != "script 1" {
+		t.Errorf("after a reload %s: %d %s", next, got.status, got.body)
+	}
+	if got := load("/site/name:docs/", "app.js"); got != "script 2" {
+		t.Errorf("without a version: %q", got)
+	}
+	if got := f.get("/site/name:docs/guide/", "Host", "public.example", "X-Forwarded-For", "192.0.2.7"); string(got.body) != "guide 2" {
+		t.Errorf("a program: %d %s", got.status, got.body)
+	}
+	other := publish("3")
+	publish("4")
+	for _, forged := range []string{other.String(), "b3:x", "b3:"} {
+		if got := load("/site/name:docs@"+forged+"/", "app.js"); got != "script 4" {
+			t.Errorf("a version that no page has shown, %s: %q", forged, got)
 		}
 	}
 }

@@ -12,7 +12,7 @@ import (
 // may take there and on the admin plane.
 type HTTP struct {
 	Addr     string   `toml:"addr" doc:"The listen address of the gateway, as host:port. Port 0 picks one." restart:"true"`
-	Hosts    []string `toml:"hosts" doc:"More Host values that a loopback listener answers, besides localhost and its own address." restart:"true"`
+	Hosts    []string `toml:"hosts" doc:"More Host values that a loopback listener answers, besides localhost and its own address, and that a trusted proxy may say that a client used." restart:"true"`
 	CertFile string   `toml:"cert_file" doc:"PEM file with the certificate and its chain. With it, the listener speaks TLS. Read again at every reload."`
 	KeyFile  string   `toml:"key_file" doc:"PEM file with the key of cert_file. Read again at every reload."`
 	ClientCA string   `toml:"client_ca" doc:"PEM file with the authorities of client certificates; a client certificate is then required (mTLS). Read again at every reload."`

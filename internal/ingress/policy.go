@@ -16,6 +16,8 @@ type policy struct {
 	proxies           []netip.Prefix  // whose word about a client counts
 	baseURL           string          // http.public_url without the slash at its end; empty for what each request says
 	defaultHeaders    []defaultHeader // of every answer
+	knownHosts        map[string]bool // under which clients see the node, as a forwarded host writes them
+	ownNames          map[string]bool // those of them that no proxy would use for itself, without their ports
 	corsLines         []byte          // of the warm lane: the CORS headers of an answer to a request without Origin
 	corsLinesByOrigin map[string][]byte
 
@@ -25,7 +27,8 @@ type policy struct {
 func newPolicy(times HTTP, exempt bool) *policy {
 	p := &policy{baseURL: strings.TrimRight(times.PublicURL, "/"), corsLinesByOrigin: map[string][]byte{}}
 	p.proxies, _ = parseProxies(times.TrustedProxies) // validated before
-	if !exempt {                                      // no page may use the admin plane
+	p.knownHosts, p.ownNames = newKnownHosts(times)
+	if !exempt { // no page may use the admin plane
 		p.cors = newCORS(times.CORS)
 	}
 	p.defaultHeaders, p.corsLines = newDefaultHeaders(p.cors), p.cors.headerLines(nil)

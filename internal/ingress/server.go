@@ -110,11 +110,13 @@ type Server struct {
 	memory     *heldMemory    // what requests hold; nil if exempt
 	noListener *Listener      // for requests that came by no listener of ours
 
-	proxyNoted     atomic.Bool       // the log has named a proxy that is not trusted
-	overrunLimiter logLimiter        // of the log lines about overruns
-	overdue        atomic.Int64      // handlers and reads of the warm lane that have overrun
-	stuckReads     atomic.Int64      // the latter
-	refusals       *observe.Refusals // clients that a limit has rejected
+	proxyNoted     atomic.Bool           // the log has named a proxy that is not trusted
+	overrunLimiter logLimiter            // of the log lines about overruns
+	overdue        atomic.Int64          // handlers and reads of the warm lane that have overrun
+	stuckReads     atomic.Int64          // the latter
+	refusals       *observe.Refusals     // clients that a limit has rejected
+	notProxies     observe.RepeatedLines // of the log lines about connections that only proxies may open
+	unknownHosts   observe.RepeatedLines // of those about forwarded hosts
 }
 
 // noRoute is the route label of requests that match no route.
@@ -297,6 +299,7 @@ func (c *call) identifyClient(r *http.Request) {
 	if c.policy.trusts(c.client) {
 		if said, any := c.policy.readForwarded(r.Header, c.client); any {
 			c.proxied, c.client, c.forwarded = said, said.client, true
+			c.believeHost(r.Host)
 		}
 	} else if c.passedOn && !c.server.exempt {
 		c.server.noteUntrustedProxy(c.client)
@@ -311,6 +314,15 @@ func (s *Server) noteUntrustedProxy(ip netip.Addr) {
 	if s.proxyNoted.CompareAndSwap(false, true) {
 		s.logger.Warn("a proxy that is not trusted forwards requests: all its clients share one limit, none has the rights of this machine, and URLs have its address",
 			"address", ip, "next", `Add it to the configuration: [http] trusted_proxies = ["`+ip.String()+`"].`)
+	}
+}
+
+// noteUnknownHost logs, not too often, that a proxy passed on a host that is
+// not one of this node: a client made it up, or the settings lack it.
+func (s *Server) noteUnknownHost(said, host string) {
+	if _, ok := s.unknownHosts.Admit("", time.Now()); ok {
+		s.logger.Warn("a proxy passes on a forwarded host that is not one of this node: it does not count, and URLs have the Host of the request", "forwarded_host", said, "host", host,
+			"next", "If clients do use it, add it to http.hosts, or set http.public_url. If not, a client made it up: have the proxy set X-Forwarded-Host and remove Forwarded, as in docs/public.md.")
 	}
 }
 

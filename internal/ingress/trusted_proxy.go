@@ -48,6 +48,56 @@ func isPassedOn(header http.Header) bool {
 // maxHops is how many proxies may be in a row.
 const maxHops = 32
 
+// A forwarded host goes into URLs and decides which site is shown, and caches in
+// front of the node keep both. Most proxies pass X-Forwarded-Host on as the
+// client wrote it. So it counts only if it is a host of this node, and only if
+// the proxy did not pass on the Host that the client used.
+
+// newKnownHosts are the hosts under which clients see the node, as the settings
+// write them, and those of them that are names for nothing else.
+func newKnownHosts(times HTTP) (known, ownNames map[string]bool) {
+	known, ownNames = map[string]bool{}, map[string]bool{}
+	for _, one := range times.Hosts {
+		known[strings.ToLower(one)] = true
+	}
+	for _, one := range times.ACME.Domains {
+		known[one], ownNames[one] = true, true
+	}
+	if at, err := url.Parse(times.PublicURL); err == nil && at.Host != "" {
+		known[strings.ToLower(at.Host)], ownNames[hostname(at.Host)] = true, true
+	}
+	return known, ownNames
+}
+
+// believeHost drops the host that a trusted proxy says, unless it is one of this
+// node. host is that of the request itself.
+func (c *call) believeHost(host string) {
+	said := c.proxied.host
+	if said == "" {
+		return
+	}
+	c.proxied.host = ""
+	switch {
+	case strings.EqualFold(said, host), c.policy.ownNames[hostname(host)], c.server.isSiteOfSettings(hostname(host)):
+		return // the client's own Host has come through
+	case c.policy.knownHosts[strings.ToLower(said)], c.server.isSiteOfSettings(hostname(said)):
+		c.proxied.host = said
+	default:
+		c.server.noteUnknownHost(said, host)
+	}
+}
+
+// isSiteOfSettings reports whether a host is that of a site and is in the
+// settings. Those below localhost are any address and any name: whose page is
+// shown there is for a browser on this machine to say.
+func (s *Server) isSiteOfSettings(host string) bool {
+	if s.sites == nil || strings.HasSuffix(host, ".localhost") {
+		return false
+	}
+	_, ok := s.sites(host)
+	return ok
+}
+
 // trusts reports whether the operator has listed an address as a proxy.
 func (p *policy) trusts(ip netip.Addr) bool {
 	for _, one := range p.proxies {

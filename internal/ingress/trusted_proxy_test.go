@@ -114,6 +114,60 @@ func TestBehindATrustedProxy(t *testing.T) {
 	})
 }
 
+// A forwarded host counts only if it is one of this node, and only where the
+// client's own Host has not come through: a cache in front would keep what a
+// client made up.
+func TestForwardedHostsThatCount(t *testing.T) {
+	for name, c := range map[string]struct {
+		host, said string
+		want       string // the URL; or the path, of a site
+	}{
+		"the Host":                              {"maps.example", "maps.example", "https://maps.example"},
+		"made up":                               {"maps.example", "evil.example", "https://maps.example"},
+		"made up, with a port":                  {"127.0.0.1:8080", "known.example:99", "https://127.0.0.1:8080"},
+		"made up, of this machine":              {"127.0.0.1:8080", "b3-x.localhost", "https://127.0.0.1:8080"},
+		"of http.hosts":                         {"127.0.0.1:8080", "Known.Example", "https://Known.Example"},
+		"of http.hosts, with its port":          {"127.0.0.1:8080", "known.example:8443", "https://known.example:8443"},
+		"of --domain":                           {"127.0.0.1:8080", "www.example.org", "https://www.example.org"},
+		"one of ours in place of one of ours":   {"www.example.org", "known.example", "https://www.example.org"},
+		"a site":                                {"127.0.0.1:8080", "docs.example.org", "site"},
+		"a site in place of a name of the node": {"www.example.org:8443", "docs.example.org", "https://www.example.org:8443"},
+		"a site in place of a site":             {"docs.example.org", "other.example.org", "site"},
+		"a site by its own Host":                {"docs.example.org", "", "site"},
+	} {
+		for _, header := range []string{"X-Forwarded-For: 192.0.2.7\r\nX-Forwarded-Proto: https\r\nX-Forwarded-Host: " + c.said, "Forwarded: for=192.0.2.7;proto=https;host=\"" + c.said + "\""} {
+			t.Run(name, func(t *testing.T) {
+				synctest.Test(t, func(t *testing.T) {
+					site := control("GET", SitePrefix+"{path...}", func(w http.ResponseWriter, r *http.Request) error { return respondWith(r.PathValue("path"))(w, r) })
+					site.Scope, site.Public = "", PublicSites
+					who := control("GET", "/who", func(w http.ResponseWriter, r *http.Request) error { return respondWith(BaseURL(r))(w, r) })
+					who.Scope, who.Public = "", PublicTiles
+					f := newFixture(t, []Route{who, site}, func(o *Options) {
+						o.Times.Public, o.Times.TrustedProxies = []string{"tiles", "sites"}, []string{"127.0.0.1"}
+						o.Times.Hosts, o.Times.ACME.Domains = []string{"known.example", "known.example:8443"}, []string{"www.example.org"}
+						o.Sites = func(host string) (string, bool) {
+							return "name:" + host[:4], host == "docs.example.org" || host == "other.example.org" || host == "b3-x.localhost"
+						}
+					}).listen()
+					dial := f.dial()
+					dial.send("GET /who HTTP/1.1\r\nHost: %s\r\n%s\r\n\r\n", c.host, header)
+					want := c.want
+					if want == "site" {
+						want = "name:docs/who"
+					}
+					if r := dial.receive(); r.body != want {
+						t.Errorf("%d %s, want %s", r.StatusCode, r.body, want)
+					}
+					if strings.HasPrefix(name, "made up") != strings.Contains(f.logs.String(), "http.public_url") {
+						t.Errorf("the log: %s", f.logs)
+					}
+					synctest.Wait()
+				})
+			})
+		}
+	}
+}
+
 // What anybody else says does not count, and the log says so once.
 func TestBehindAProxyThatIsNotTrusted(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

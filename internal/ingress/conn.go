@@ -21,7 +21,7 @@ type conn struct {
 	tcp         *net.TCPConn // nil if it is another kind
 	tlsConn     *tls.Conn    // the layer above, where there is TLS
 	listener    *Listener
-	clientState *clientState // nil if the client has no IP, or one that is not limited
+	clientState *clientState // nil if the client has no IP, or one that is not limited; of a client that a proxy names, written under listener.mu
 	client      netip.Addr   // of a proxy that sends a header, what that says; set before the first request
 	proxied     bool         // the header of the PROXY protocol was read
 	opened      time.Time

@@ -293,7 +293,8 @@ func (l *Listener) admit(raw net.Conn) (*conn, string) {
 	c := &conn{Conn: raw, listener: l, client: ipOf(raw.RemoteAddr()), opened: time.Now()}
 	c.tcp, _ = raw.(*net.TCPConn)
 	// A trusted proxy is many clients: its connections count together, and its
-	// requests one by one.
+	// requests one by one; where it says who its client is when it connects, the
+	// connection counts for that one: see admitClient.
 	fromProxy := !l.options.Local && l.server.policy.Load().trusts(c.client)
 	if !l.options.Local && c.client.IsValid() && !fromProxy {
 		secure := l.options.TLS != nil
@@ -376,9 +377,10 @@ func (c *conn) idleRank() int {
 func (l *Listener) release(c *conn) {
 	l.mu.Lock()
 	delete(l.conns, c)
+	state := c.clientState
 	l.mu.Unlock()
-	if c.clientState != nil {
-		l.server.clients.release(c.clientState)
+	if state != nil {
+		l.server.clients.release(state)
 	}
 	l.connLane.Leave()
 }

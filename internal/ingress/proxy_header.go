@@ -2,6 +2,7 @@ package ingress
 
 import (
 	"bufio"
+	"io"
 	"net"
 	"net/netip"
 
@@ -50,7 +51,7 @@ func (p *proxyHeaderConn) Read(b []byte) (int, error) {
 
 // readHeader reads the header. A header for the proxy's own use, such as a
 // health check, names no client: then the client is the proxy, and has the
-// rights of a stranger.
+// rights of a stranger. The limits of connections are those of the client.
 func (p *proxyHeaderConn) readHeader() error {
 	header, err := proxyproto.Read(p.buffered)
 	if err != nil {
@@ -64,9 +65,38 @@ func (p *proxyHeaderConn) readHeader() error {
 	if from, ok := header.SourceAddr.(*net.TCPAddr); ok {
 		if ip, valid := netip.AddrFromSlice(from.IP); valid {
 			p.conn.client = ip.Unmap()
+			if !p.conn.admitClient() {
+				return io.EOF // net/http closes it without an answer, as a connection that is not admitted
+			}
 		}
 	}
 	return nil
+}
+
+// admitClient counts the connection for the client that the header has named,
+// as if it had come without the proxy, and reports whether that client may have
+// it. Another proxy that is trusted is many clients again.
+func (c *conn) admitClient() bool {
+	l := c.listener
+	if l.server.policy.Load().trusts(c.client) {
+		return true
+	}
+	one, why := l.server.clients.acquire(c.client, l.options.TLS != nil)
+	if why != "" {
+		l.server.reject(why)
+		l.server.noteRefusedClient(c.client, connLimits[why])
+		return false
+	}
+	l.mu.Lock()
+	_, open := l.conns[c]
+	if open {
+		c.clientState = one
+	}
+	l.mu.Unlock()
+	if !open { // it was closed meanwhile, and has released what it counted against
+		l.server.clients.release(one)
+	}
+	return open
 }
 
 // CloseWrite ends the answer, where the connection can be closed by halves.

@@ -1,12 +1,14 @@
 package ingress
 
 import (
+	"cmp"
 	"fmt"
 	"net/http"
 	"net/netip"
 	"strings"
 	"testing"
 	"testing/synctest"
+	"time"
 )
 
 // Who the client is, where proxies say so.
@@ -240,6 +242,62 @@ func TestProxyProtocol(t *testing.T) {
 				client.receive().wantRefusal(t, 401, "Unauthorized")
 				if r := newClient(t, f.mem.dial(t, "192.0.2.9:1")).get("/who"); r.body != "192.0.2.9" {
 					t.Errorf("past the proxy: %d %s", r.StatusCode, r.body)
+				}
+			})
+		})
+	}
+}
+
+// The limits of connections are those of the client that the header names, and
+// not of the proxy: otherwise nobody would have any behind it.
+func TestConnectionsBehindTheProxyProtocolAreThoseOfTheirClient(t *testing.T) {
+	for name, limit := range map[string]func(*Limits){
+		"conns_per_ip": func(l *Limits) { l.ConnsPerIP = 2 },
+		"open_rate":    func(l *Limits) { l.OpenRate, l.OpenBurst = 1, 2 },
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				f := newFixture(t, []Route{control("GET", "/who", func(w http.ResponseWriter, r *http.Request) error { return respondWith(Client(r).String())(w, r) })}, func(o *Options) {
+					o.Times.TrustedProxies, o.Times.ProxyProtocol = []string{"127.0.0.1", "198.51.100.1"}, true
+					limit(&o.Limits)
+				}).listen(func(o *ListenOptions) { o.ProxyProtocol = true })
+				ask := func(who string) (*client, error) {
+					c := f.dial()
+					c.send("PROXY TCP4 %s 127.0.0.1 4711 8080\r\nGET /who HTTP/1.1\r\nHost: maps.example\r\n\r\n", who)
+					r, err := c.tryReceive("GET")
+					if err == nil && r.body != who {
+						t.Errorf("%s is %s", who, r.body)
+					}
+					return c, err
+				}
+				var first *client
+				for i := range 2 {
+					c, err := ask("192.0.2.7")
+					if err != nil {
+						t.Fatalf("connection %d: %v", i, err)
+					}
+					first = cmp.Or(first, c)
+				}
+				if _, err := ask("192.0.2.7"); err == nil {
+					t.Error("a connection beyond the limit was served")
+				}
+				f.wantMetric(1, "rejected_total", "reason", name)
+				if !strings.Contains(f.logs.String(), "client=192.0.2.7") {
+					t.Errorf("the log does not name the client: %s", f.logs)
+				}
+				if _, err := ask("192.0.2.8"); err != nil {
+					t.Errorf("another client: %v", err)
+				}
+				for range 4 {
+					if _, err := ask("198.51.100.1"); err != nil {
+						t.Errorf("a proxy behind the proxy: %v", err)
+					}
+				}
+				first.Close()
+				time.Sleep(time.Second) // one more connection may be opened
+				synctest.Wait()
+				if _, err := ask("192.0.2.7"); err != nil {
+					t.Errorf("after one was closed: %v", err)
 				}
 			})
 		})

@@ -40,6 +40,9 @@ func (m *mountedRoute) authRequest(c *call, r *http.Request) AuthRequest {
 		Inside:   m.route.showsInside(),
 		Verified: r.TLS != nil && len(r.TLS.VerifiedChains) > 0, Public: c.isPublic(m),
 	}
+	if c.listener.options.ReadsOnly {
+		auth.Token = "" // others on the network have seen it
+	}
 	if m.route.Topic != "" {
 		auth.Topic = r.PathValue(m.route.Topic)
 	}

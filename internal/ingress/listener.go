@@ -28,9 +28,10 @@ type ListenOptions struct {
 	Local bool             // the local socket: only the node's own user can connect
 	Warm  bool             // run the warm lane, where possible
 
-	// ReadsOnly refuses everything that needs a scope, whoever asks: what
-	// authorises it must not be sent without TLS. Strangers may read Public,
-	// besides what the server's settings open.
+	// ReadsOnly refuses everything but reads of the public groups, whoever asks:
+	// what authorises more must not be sent without TLS, and counts for nothing
+	// if it is. Strangers may read Public, besides what the server's settings
+	// open.
 	ReadsOnly bool
 	Public    []PublicGroup
 

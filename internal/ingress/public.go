@@ -52,8 +52,9 @@ func (c *call) isPublic(m *mountedRoute) bool {
 	return m.public || m.route.Public != "" && slices.Contains(c.listener.options.Public, m.route.Public)
 }
 
-// errReadsOnly refuses what a listener without TLS must not do.
-var errReadsOnly = &fault.Error{Op: "http.lan", Kind: fault.RejectPolicy, Detail: "this listener has no TLS, so it is for reads only",
+// errReadsOnly refuses what a listener without TLS must not do: all but reads of
+// the public groups.
+var errReadsOnly = &fault.Error{Op: "http.lan", Kind: fault.RejectPolicy, Detail: "this listener has no TLS, so it is for reads of the public groups only",
 	Next: "Use the local socket or the gateway on the node's machine, or a listener with TLS."}
 
 // checkPublic returns what is wrong with the setting http.public.

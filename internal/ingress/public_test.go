@@ -141,15 +141,24 @@ func TestPublicGroupsAreChecked(t *testing.T) {
 // A listener without TLS in a private network is for reads of its groups, with
 // a capability too: that must not be sent there.
 func TestAListenerForReadsOnly(t *testing.T) {
+	health := control("GET", "/healthz", respondWith("well"))
+	health.Scope, health.Open = "", true
 	f := publicFixtureOn(t, ListenOptions{Name: "lan1", Addr: "192.168.0.1:8080", ReadsOnly: true, Public: UsualPublic}, func(o *Options) {
 		o.Times.Public = nil
-		o.Table, _ = NewTable(append(o.Table.Routes(), control("PUT", "/w", echo))...)
+		o.Table, _ = NewTable(append(o.Table.Routes(), control("PUT", "/w", echo), health)...)
 	})
 	c := f.dialFrom(1)
 	if r := c.get("/tile", "Origin: https://page.example"); r.body != "tile" || r.Header.Get("Access-Control-Allow-Origin") != "*" {
 		t.Errorf("%d %s %v", r.StatusCode, r.body, r.Header)
 	}
-	c.get("/inside").wantRefusal(t, 401, "Unauthorized")
+	c.get("/inside").wantRefusal(t, 403, "RejectPolicy")
+	c.get("/inside", "Authorization: Bearer good").wantRefusal(t, 403, "RejectPolicy")
+	if r := c.get("/healthz", "Authorization: Bearer good"); r.body != "well" {
+		t.Errorf("%d %s", r.StatusCode, r.body)
+	}
+	if r := c.get("/spend", "Authorization: Bearer good"); r.StatusCode != 401 {
+		t.Errorf("what was sent in clear text lets it spend: %d %s", r.StatusCode, r.body)
+	}
 	c.send("PUT /w HTTP/1.1\r\nHost: 192.168.0.1\r\nAuthorization: Bearer good\r\nContent-Length: 2\r\n\r\nhi")
 	c.receive().wantRefusal(t, 403, "RejectPolicy")
 }

@@ -369,7 +369,7 @@ func (m *mountedRoute) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 }
 
 func (m *mountedRoute) serve(ctx context.Context, c *call, r *http.Request) error {
-	if c.listener.options.ReadsOnly && (m.route.Scope != "" || changesState(r.Method)) {
+	if c.listener.options.ReadsOnly && (changesState(r.Method) || !m.route.Open && !c.isPublic(m)) {
 		m.reject("reads_only")
 		return errReadsOnly
 	}

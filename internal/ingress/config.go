@@ -26,7 +26,7 @@ type HTTP struct {
 	ACME ACME `toml:"acme" doc:"Certificates from an authority, obtained and renewed by the node."`
 
 	PublicURL      string   `toml:"public_url" doc:"The URL under which clients see this node, like https://maps.example.org or https://example.org/maps. It is in TileJSON, OpenAPI and Location. Empty: what the request says, or a trusted proxy."`
-	TrustedProxies []string `toml:"trusted_proxies" doc:"Addresses and networks of proxies in front of this node. Forwarded and X-Forwarded-For, -Proto and -Host are read from these only, for limits, logs and URLs. What comes through a proxy has no rights that come with loopback."`
+	TrustedProxies []string `toml:"trusted_proxies" doc:"Addresses and networks of proxies in front of this node. Forwarded and X-Forwarded-For, -Proto and -Host are read from these only, for limits, logs and URLs. What comes through a proxy has no rights that come with loopback. A listener beyond loopback without TLS is for these only: it closes all other connections."`
 	ProxyProtocol  bool     `toml:"proxy_protocol" doc:"Connections from http.trusted_proxies begin with a header of the PROXY protocol, version 1 or 2." restart:"true"`
 
 	HSTS config.Duration `toml:"hsts" doc:"The max-age of Strict-Transport-Security on TLS listeners. Zero omits the header." restart:"true"`

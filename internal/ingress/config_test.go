@@ -82,6 +82,10 @@ func TestExposure(t *testing.T) {
 		"outside, TLS, no tokens":   {Exposure{Addr: "0.0.0.0:443", Files: tls}, true},
 		"outside, mTLS, no tokens":  {Exposure{Addr: "0.0.0.0:443", Files: mutual}, false},
 		"authorities but no TLS":    {Exposure{Addr: "0.0.0.0:443", Files: TLSFiles{ClientCA: "ca"}}, true},
+		"plain, behind a proxy":     {Exposure{Addr: "0.0.0.0:80", Tokens: true, Proxies: []string{"10.0.0.1"}}, false},
+		"plain, all are proxies":    {Exposure{Addr: "0.0.0.0:80", Tokens: true, Proxies: []string{"10.0.0.1", "::/0"}}, true},
+		"plain, open, a proxy":      {Exposure{Addr: "0.0.0.0:80", Proxies: []string{"10.0.0.1"}}, true},
+		"TLS, all are proxies":      {Exposure{Addr: "0.0.0.0:443", Files: tls, Tokens: true, Proxies: []string{"::/0"}}, false},
 		"not an address of any use": {Exposure{Addr: "nonsense"}, true},
 	} {
 		c.exposure.Setting = "http.addr"

@@ -38,6 +38,10 @@ type ListenOptions struct {
 	// ProxyProtocol is set where connections of trusted proxies begin with a
 	// header of the PROXY protocol.
 	ProxyProtocol bool
+
+	// ProxiesOnly closes connections of all but the trusted proxies. It is for a
+	// listener that is reachable from elsewhere and has no TLS.
+	ProxiesOnly bool
 }
 
 // Listener accepts connections and has net/http read requests from them.
@@ -297,6 +301,10 @@ func (l *Listener) admit(raw net.Conn) (*conn, string) {
 	// requests one by one; where it says who its client is when it connects, the
 	// connection counts for that one: see admitClient.
 	fromProxy := !l.options.Local && l.server.policy.Load().trusts(c.client)
+	if l.options.ProxiesOnly && !fromProxy {
+		l.server.noteOnlyProxies(c.client)
+		return nil, "not_a_proxy"
+	}
 	if !l.options.Local && c.client.IsValid() && !fromProxy {
 		secure := l.options.TLS != nil
 		one, why := l.server.clients.acquire(c.client, secure)

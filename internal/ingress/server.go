@@ -317,6 +317,15 @@ func (s *Server) noteUntrustedProxy(ip netip.Addr) {
 	}
 }
 
+// noteOnlyProxies logs, not too often, that somebody else than a trusted proxy
+// has connected where only these may.
+func (s *Server) noteOnlyProxies(ip netip.Addr) {
+	if held, ok := s.notProxies.Admit("", time.Now()); ok {
+		s.logger.Warn("a connection was closed: without TLS, only trusted proxies may connect to this listener", "address", ip, "also_refused", held,
+			"next", `If it is a proxy of yours, add it to the configuration: [http] trusted_proxies = ["`+ip.String()+`"]. A reload applies it.`)
+	}
+}
+
 // noteUnknownHost logs, not too often, that a proxy passed on a host that is
 // not one of this node: a client made it up, or the settings lack it.
 func (s *Server) noteUnknownHost(said, host string) {

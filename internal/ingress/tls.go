@@ -6,7 +6,9 @@ import (
 	"errors"
 	"io/fs"
 	"net"
+	"net/netip"
 	"os"
+	"slices"
 
 	"micronode/fault"
 	"micronode/internal/flow"
@@ -118,8 +120,15 @@ type Exposure struct {
 	Setting string // http.addr or admin.addr, for the error
 	Addr    string
 	Files   TLSFiles
-	ACME    bool // certificates are obtained, instead of being in files
-	Tokens  bool // capabilities are required; false for a playground without credentials
+	ACME    bool     // certificates are obtained, instead of being in files
+	Tokens  bool     // capabilities are required; false for a playground without credentials
+	Proxies []string // the only ones that may connect without TLS: see ListenOptions.ProxiesOnly
+}
+
+// IsPlain reports whether the listener has no TLS and is not on loopback.
+func (e Exposure) IsPlain() bool {
+	host, _, err := net.SplitHostPort(e.Addr)
+	return (err != nil || !isLoopback(host)) && !e.ACME && (e.Files.Cert == "" || e.Files.Key == "")
 }
 
 // Validate rejects a listener that is reachable from outside and that would
@@ -130,12 +139,21 @@ func (e Exposure) Validate() error {
 	switch {
 	case err == nil && isLoopback(host):
 		return nil
-	case !e.ACME && (e.Files.Cert == "" || e.Files.Key == ""):
+	case e.IsPlain() && e.trustsEverybody():
+		return fault.New(op, fault.RejectPolicy, "%s is %s, which is not loopback, without TLS, and http.trusted_proxies lists every address there is", e.Setting, e.Addr).
+			Advise("Listen on 127.0.0.1, or list only the addresses of the proxies, or the network that only they and the node are in.")
+	case e.IsPlain() && len(e.Proxies) == 0:
 		return fault.New(op, fault.RejectPolicy, "%s is %s, which is not loopback, and there is no TLS", e.Setting, e.Addr).
-			Advise("Listen on 127.0.0.1, set http.cert_file and http.key_file, or obtain a certificate with --domain. For reads in a private network, use --lan.")
+			Advise("Listen on 127.0.0.1, set http.cert_file and http.key_file, or obtain a certificate with --domain. For reads in a private network, use --lan. Behind a proxy that has TLS, list its address in http.trusted_proxies: only it may then connect to the gateway.")
 	case e.Files.ClientCA == "" && !e.Tokens:
 		return fault.New(op, fault.RejectPolicy, "%s is %s, which is not loopback, and the listener asks for no credentials", e.Setting, e.Addr).
 			Advise("Listen on 127.0.0.1, require client certificates with http.client_ca, or leave out --open so that capabilities are required.")
 	}
 	return nil
+}
+
+// trustsEverybody reports whether a network among the proxies is all addresses.
+func (e Exposure) trustsEverybody() bool {
+	list, _ := parseProxies(e.Proxies) // validated before
+	return slices.ContainsFunc(list, func(one netip.Prefix) bool { return one.Bits() == 0 })
 }

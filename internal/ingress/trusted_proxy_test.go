@@ -3,6 +3,7 @@ package ingress
 import (
 	"cmp"
 	"fmt"
+	"net"
 	"net/http"
 	"net/netip"
 	"strings"
@@ -302,6 +303,47 @@ func TestConnectionsBehindTheProxyProtocolAreThoseOfTheirClient(t *testing.T) {
 			})
 		})
 	}
+}
+
+// Without TLS, only proxies may connect from elsewhere: all others are closed,
+// counted and named in the log. A reload changes who they are.
+func TestAListenerForProxiesOnly(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		who := control("GET", "/who", func(w http.ResponseWriter, r *http.Request) error {
+			return respondWith(fmt.Sprint(Client(r), " ", BaseURL(r)))(w, r)
+		})
+		inside := control("GET", "/inside", respondWith("inside"))
+		who.Scope, inside.Scope, who.Public = "", "", PublicTiles
+		f := newFixture(t, []Route{who, inside}, func(o *Options) {
+			o.Authorise, o.Times.Public, o.Times.TrustedProxies = knowsCallers, []string{"tiles"}, []string{"10.0.0.1"}
+		})
+		f.mem = newMemListener()
+		f.mem.addr = net.TCPAddrFromAddrPort(netip.MustParseAddrPort("10.0.0.9:8080"))
+		f.serve(f.server.Attach(f.mem, ListenOptions{Name: "http", Addr: "10.0.0.9:8080", ProxiesOnly: true}))
+		proxy := f.dialFrom(1)
+		if r := proxy.get("/who", "X-Forwarded-For: 192.0.2.7", "X-Forwarded-Proto: https"); r.body != "192.0.2.7 https://localhost" {
+			t.Errorf("by the proxy: %d %s", r.StatusCode, r.body)
+		}
+		proxy.get("/inside", "X-Forwarded-For: 127.0.0.1").wantRefusal(t, 401, "Unauthorized")
+		proxy.get("/inside").wantRefusal(t, 401, "Unauthorized")
+		for range 2 {
+			other := newClient(t, f.mem.dial(t, "10.0.0.2:4001"))
+			if r, err := other.tryReceive("GET"); err == nil {
+				t.Errorf("past the proxy: %d %s", r.StatusCode, r.body)
+			}
+		}
+		f.wantMetric(2, "rejected_total", "reason", "not_a_proxy")
+		if n := strings.Count(f.logs.String(), `trusted_proxies = [\"10.0.0.2\"]`); n != 1 {
+			t.Errorf("the log: %d times in %s", n, f.logs)
+		}
+		times := f.options.Times
+		times.TrustedProxies = []string{"10.0.0.0/24"}
+		f.server.Reconfigure(times)
+		if r := newClient(t, f.mem.dial(t, "10.0.0.2:4001")).get("/who"); r.body != "10.0.0.2 http://localhost" {
+			t.Errorf("after a reload: %d %s", r.StatusCode, r.body)
+		}
+		synctest.Wait()
+	})
 }
 
 func TestProxySettingsAreChecked(t *testing.T) {

@@ -101,6 +101,7 @@ func (n *Node) openGateway(ctx context.Context, loaded *config.Loaded[Config]) e
 	n.setSites(c)
 	n.http, err = n.listenTCP(ctx, loaded, n.gateway, "http.addr", ingress.ListenOptions{
 		Name: "http", Addr: c.HTTP.Addr, Hosts: ownHosts(c), TLS: n.tlsSource, Warm: c.HTTP.Warm, ProxyProtocol: c.HTTP.ProxyProtocol,
+		ProxiesOnly: ingress.Exposure{Addr: c.HTTP.Addr, Files: c.HTTP.TLSFiles(), ACME: len(c.HTTP.ACME.Domains) > 0}.IsPlain(),
 	})
 	if err != nil {
 		return err

@@ -208,7 +208,7 @@ func (n *Node) checkExposure(c Config) error {
 			Advise("Set http.cert_file and http.key_file, obtain a certificate with --domain, or set admin.tls to auto.")
 	}
 	for _, listener := range []ingress.Exposure{
-		{Setting: "http.addr", Addr: c.HTTP.Addr, Files: c.HTTP.TLSFiles(), ACME: len(c.HTTP.ACME.Domains) > 0, Tokens: !n.options.Open},
+		{Setting: "http.addr", Addr: c.HTTP.Addr, Files: c.HTTP.TLSFiles(), ACME: len(c.HTTP.ACME.Domains) > 0, Tokens: !n.options.Open, Proxies: c.HTTP.TrustedProxies},
 		{Setting: "admin.addr", Addr: c.Admin.Addr, Files: adminFiles(c), ACME: c.Admin.TLS == "on" && len(c.HTTP.ACME.Domains) > 0, Tokens: !n.options.Open},
 	} {
 		if err := listener.Validate(); err != nil {

@@ -30,6 +30,8 @@ type Status struct {
 
 	Certificates []Certificate `json:"certificates,omitempty"` // those that the node obtains
 	Refused      []Refused     `json:"refused,omitempty"`      // clients and peers that a limit has rejected, the newest first
+
+	RefusedOrigins []RefusedOrigin `json:"refused_origins,omitempty"` // of pages that may not read from the node, and wanted to in the last hour; the latest first
 }
 
 // Refused is a client, or a peer, that a limit has rejected in the last ten
@@ -50,6 +52,16 @@ type Certificate struct {
 	Issuer  string `json:"issuer,omitempty"`
 	Reason  string `json:"reason,omitempty"` // why there is none, or no newer one
 	Next    string `json:"next,omitempty"`
+}
+
+// RefusedOrigin is an origin whose pages may not read what they asked the node
+// for.
+type RefusedOrigin struct {
+	Origin string `json:"origin"`
+	Route  string `json:"route"` // the pattern of the last request
+	Times  int    `json:"times"`
+	Last   string `json:"last"` // RFC 3339
+	Next   string `json:"next"` // what the operator adds to the configuration
 }
 
 // Memory is how much memory the process uses, its limit, and where the limit

@@ -131,6 +131,9 @@ func (r statusReport) print(c *console, every bool) {
 	}
 	c.printKnocks(r.Knocks)
 	r.printRefused(c)
+	for _, one := range r.RefusedOrigins[:min(len(r.RefusedOrigins), maxKnocksShown)] {
+		c.print("\n  A page of %s may not read %s.\n  %s\n", terminal.Sanitize(one.Origin), terminal.Sanitize(one.Route), terminal.Sanitize(one.Next))
+	}
 	r.printParts(c)
 	r.printServices(c, every)
 	r.printQueues(c)

@@ -110,6 +110,7 @@ type Server struct {
 	memory     *heldMemory    // what requests hold; nil if exempt
 	noListener *Listener      // for requests that came by no listener of ours
 
+	refusedOrigins refusedOrigins        // of the last while
 	proxyNoted     atomic.Bool           // the log has named a proxy that is not trusted
 	overrunLimiter logLimiter            // of the log lines about overruns
 	overdue        atomic.Int64          // handlers and reads of the warm lane that have overrun

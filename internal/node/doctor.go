@@ -9,6 +9,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -40,7 +41,9 @@ const (
 // folder for --persist, if any. It changes nothing; ports are opened and closed
 // at once.
 func Doctor(ctx context.Context, c Config, persist string) []Check {
-	own := ownAddresses(ctx, capability.DefaultSocket(os.Geteuid(), ""))
+	socket := capability.DefaultSocket(os.Geteuid(), "")
+	own := ownStatus(ctx, socket)
+	listens := ownAddresses(own)
 	return []Check{
 		checkLandlock(c),
 		checkLockedMemory(),
@@ -48,10 +51,11 @@ func Doctor(ctx context.Context, c Config, persist string) []Check {
 		checkDescriptors(c),
 		checkBacklog(),
 		checkClock(),
-		checkPort(ctx, "port http", c.HTTP.Addr, "--http", own),
-		checkPort(ctx, "port admin", c.Admin.Addr, "--admin", own),
-		checkPort(ctx, "port overlay", c.Overlay.Addr, "--overlay", own),
-		checkSocket(ctx, capability.DefaultSocket(os.Geteuid(), "")),
+		checkPort(ctx, "port http", c.HTTP.Addr, "--http", listens),
+		checkPort(ctx, "port admin", c.Admin.Addr, "--admin", listens),
+		checkPort(ctx, "port overlay", c.Overlay.Addr, "--overlay", listens),
+		checkSocket(ctx, socket),
+		checkOrigins(own),
 		checkDisk(persist),
 		checkIdentityKey(c),
 	}
@@ -122,8 +126,8 @@ func checkClock() Check {
 		Next: "Compare it with a reliable clock, and run a time service (chrony, systemd-timesyncd)."}
 }
 
-// ownAddresses is where the node of this user listens; nowhere, if none runs.
-func ownAddresses(ctx context.Context, socket string) []string {
+// ownStatus is what the node of this user says of itself; nil, if none runs.
+func ownStatus(ctx context.Context, socket string) *client.Status {
 	node, err := client.New(client.Options{Socket: socket})
 	if err != nil {
 		return nil
@@ -135,7 +139,34 @@ func ownAddresses(ctx context.Context, socket string) []string {
 	if err != nil {
 		return nil
 	}
-	return []string{status.Listen.HTTP, status.Listen.Admin, status.Listen.Overlay}
+	return &status
+}
+
+// ownAddresses is where that node listens.
+func ownAddresses(own *client.Status) []string {
+	if own == nil {
+		return nil
+	}
+	return []string{own.Listen.HTTP, own.Listen.Admin, own.Listen.Overlay}
+}
+
+// checkOrigins names the pages that wanted to read from the user's own node and
+// may not: nothing but the console of their browser says it.
+func checkOrigins(own *client.Status) Check {
+	check := Check{Name: "pages", Status: CheckOK, Detail: "no node of this user is running"}
+	if own == nil {
+		return check
+	}
+	if check.Detail = "no page of another origin was refused lately"; len(own.RefusedOrigins) == 0 {
+		return check
+	}
+	var origins, quoted []string
+	for _, one := range own.RefusedOrigins {
+		origins, quoted = append(origins, one.Origin), append(quoted, strconv.Quote(one.Origin))
+	}
+	check.Status, check.Detail = CheckWarn, "in the last hour, pages of these origins were not allowed to read from your node: "+strings.Join(origins, ", ")
+	check.Next = "To allow them, add them to the configuration: [http] cors = [" + strings.Join(quoted, ", ") + "]. A reload applies it."
+	return check
 }
 
 // checkPort tries to listen where the node would. What the user's own node has

@@ -2,6 +2,7 @@ package node
 
 import (
 	"net/http"
+	"time"
 
 	"micronode/client"
 	"micronode/internal/ingress"
@@ -125,6 +126,9 @@ func (n *Node) Status() client.Status {
 	s.Public, s.Refused = n.public, n.refusals.Recent(time.Now())
 	if list := n.certificateList.Load(); list != nil {
 		s.Certificates = *list
+	}
+	for _, one := range n.gateway.RefusedOrigins() {
+		s.RefusedOrigins = append(s.RefusedOrigins, client.RefusedOrigin{Origin: one.Origin, Route: one.Route, Times: one.Times, Last: one.Last.UTC().Format(time.RFC3339), Next: one.Next})
 	}
 	used, _ := n.memory.used() // zero where it cannot be measured
 	s.Memory = client.Memory{Used: int64(used), Limit: int64(n.memory.limit.bytes), From: n.memory.limit.source}

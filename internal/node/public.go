@@ -190,49 +190,6 @@ func domainURL(name string, on *ingress.Listener) string {
 	return "https://" + name
 }
 
-// openLAN listens on the addresses of this machine in private networks, on the
-// port of the gateway. The addresses are those of the start.
-func (n *Node) openLAN(ctx context.Context, c Config) error {
-	if !c.HTTP.LAN {
-		return nil
-	}
-	_, port, err := net.SplitHostPort(n.http.Addr().String())
-	if err != nil {
-		return fault.WrapKind("node.lan", fault.Internal, err)
-	}
-	gateway, _, _ := net.SplitHostPort(n.http.Addr().String())
-	if ip := net.ParseIP(gateway); ip == nil || !ip.IsLoopback() {
-		return &fault.Error{Op: "node.lan", Kind: fault.RejectPolicy, Detail: "http.lan is for a gateway on loopback, and http.addr is " + c.HTTP.Addr,
-			Next: "Leave out --http, or leave out --lan: the gateway is reachable from elsewhere already."}
-	}
-	addresses, err := net.InterfaceAddrs()
-	if err != nil {
-		return fault.WrapKind("node.lan", fault.Internal, err)
-	}
-	groups := ingress.UsualPublic
-	if len(c.HTTP.Public) > 0 {
-		groups = nil // the settings say it
-	}
-	for _, one := range addresses {
-		network, ok := one.(*net.IPNet)
-		if !ok || !network.IP.IsPrivate() || len(n.lan) == maxLAN {
-			continue
-		}
-		listener, err := n.gateway.Listen(ctx, ingress.ListenOptions{Name: "lan" + strconv.Itoa(len(n.lan)+1), Addr: net.JoinHostPort(network.IP.String(), port), ReadsOnly: true, Public: groups})
-		if err != nil {
-			return err
-		}
-		n.lan = append(n.lan, listener)
-	}
-	if len(n.lan) == 0 {
-		return &fault.Error{Op: "node.lan", Kind: fault.NotReady, Detail: "this machine has no address in a private network", Next: "Connect it, or leave out --lan."}
-	}
-	return nil
-}
-
-// maxLAN is on how many addresses a node listens in private networks.
-const maxLAN = 8
-
 // addPublic adds the services of what is in front of the public.
 func (n *Node) addPublic(add func(stage, name string, serve, drain func(context.Context) error) error) error {
 	var all []error

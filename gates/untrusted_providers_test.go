@@ -70,6 +70,7 @@ func TestWhereStrangersSend(t *testing.T) {
 		"a router is named by its host":   {",https://" + host + ":1", nil, false},
 		"private addresses are forbidden": {"", []string{"MICRO_INDEX__ALLOW_PRIVATE=false"}, false},
 		"private addresses are allowed":   {"", []string{"MICRO_INDEX__ALLOW_PRIVATE=true"}, true},
+		"through a proxy, for the public": {"", []string{"MICRO_INDEX__ALLOW_PRIVATE=false", "MICRO_HTTP__PUBLIC=assets", "MICRO_HTTP__TRUSTED_PROXIES=127.0.0.1", "MICRO_LIMITS__PUBLIC_WORK=100"}, false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			ports := decoys(t, 40)
@@ -82,7 +83,11 @@ func TestWhereStrangersSend(t *testing.T) {
 			trace := filepath.Join(t.TempDir(), "trace")
 			p := startWith(t, []string{"strace", "-f", "-qq", "-s", "256", "-o", trace, "-e", "trace=connect", "-e", "signal=none"}, nil,
 				append(c.settings, "MICRO_INDEX__DELEGATED="+one.URL+c.another)...)
-			answer, body, err := fetch(p.http + "/edge/assets/" + testAddress("strangers", 0).String())
+			var header []string
+			if len(c.settings) > 1 {
+				header = []string{"X-Forwarded-For", "192.0.2.7"}
+			}
+			answer, body, err := fetch(p.http+"/edge/assets/"+testAddress("strangers", 0).String(), header...)
 			if err != nil || answer.StatusCode < 400 || problemCode(body) == "" {
 				t.Errorf("%v, %v, %s", answer, err, body)
 			}

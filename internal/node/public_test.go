@@ -1,6 +1,9 @@
 package node
 
 import (
+	"crypto/tls"
+	"crypto/x509"
+	"fmt"
 	"net/http"
 	"slices"
 	"strings"
@@ -10,6 +13,7 @@ import (
 	"micronode/internal/certificate"
 	"micronode/internal/config"
 	"micronode/internal/ingress"
+	"micronode/internal/testkit"
 )
 
 // What strangers may read is said wherever an operator looks.
@@ -87,5 +91,52 @@ func TestACertificateThatCannotBeHadIsSaid(t *testing.T) {
 		if want == "" && location != "" || !strings.HasPrefix(location, want) || want != "" && !strings.HasSuffix(location, "/edge/tiles/city.json?a=b") {
 			t.Errorf("%s: %d %q", host, answer.StatusCode, location)
 		}
+	}
+}
+
+// The admin plane has TLS as admin.tls says, whatever the gateway has.
+func TestTheAdminPlaneHasItsOwnTLS(t *testing.T) {
+	pair, certFile, keyFile := testkit.Certificate(t)
+	flag := func(key, value string) config.Flag { return config.Flag{Key: key, Value: value, Name: "test"} }
+	files := []config.Flag{flag("http.cert_file", certFile), flag("http.key_file", keyFile)}
+	names := []config.Flag{flag("http.acme.domains", "maps.example.org"), flag("http.acme.directory", "https://127.0.0.1:1/dir"), flag("http.acme.plain_addr", "")}
+	roots := x509.NewCertPool()
+	leaf, err := x509.ParseCertificate(pair.Certificate[0])
+	if err != nil {
+		t.Fatal(err)
+	}
+	roots.AddCert(leaf)
+	for _, c := range []struct {
+		setting string
+		more    []config.Flag
+		want    string // the scheme; none for a node that is refused
+	}{
+		{"auto", nil, "http"}, {"auto", files, "https"}, {"auto", names, "http"}, {"on", files, "https"}, {"on", names, "https"}, {"off", files, "http"}, {"on", nil, ""},
+	} {
+		t.Run(fmt.Sprint(c.setting, len(c.more)), func(t *testing.T) {
+			flags := append([]config.Flag{flag("admin.tls", c.setting)}, c.more...)
+			if c.want == "" {
+				if _, err := New(t.Context(), testOptions(t, flags...)); fault.KindOf(err) != fault.RejectPolicy || !strings.Contains(fault.NextOf(err), "http.cert_file") {
+					t.Errorf("%v", err)
+				}
+				return
+			}
+			n := start(t, 1, flags...)
+			scheme, addr, _ := strings.Cut(n.Info().Admin, "://")
+			testkit.Equal(t, "the URL's scheme", scheme, c.want)
+			web := &http.Client{Transport: &http.Transport{DisableKeepAlives: true, TLSClientConfig: &tls.Config{RootCAs: roots}}}
+			for _, scheme := range []string{"http", "https"} {
+				answer, err := web.Get(scheme + "://" + addr + "/healthz")
+				answers := err == nil && answer.StatusCode == http.StatusOK
+				if err == nil {
+					answer.Body.Close()
+				}
+				// A certificate that is not there yet ends the handshake.
+				if want := scheme == c.want && !(len(c.more) == len(names) && scheme == "https"); answers != want {
+					t.Errorf("%s answers: %t, %v", scheme, answers, err)
+				}
+			}
+			n.stopAndWait(t)
+		})
 	}
 }

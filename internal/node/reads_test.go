@@ -2,12 +2,18 @@ package node
 
 import (
 	"net/http"
+	"os"
+	"path/filepath"
+	"regexp"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
 	"micronode/internal/capability"
 	"micronode/internal/config"
+	"micronode/internal/ingress"
+	"micronode/internal/testkit"
 )
 
 // What a stranger on loopback may read: content and lists, but not through a
@@ -66,6 +72,48 @@ func TestWhatMayBeReadOnLoopback(t *testing.T) {
 	n.stopAndWait(t)
 }
 
+// allRoutes are those of the gateway and of all parts.
+func (n *Node) allRoutes() []ingress.Route {
+	routes := slices.Concat(n.ownRoutes(), n.adminRoutes(""))
+	for _, part := range n.gatewayParts(n.config.Current().Value) {
+		routes = append(routes, part.Routes...)
+	}
+	return routes
+}
+
+// docs/public.md has the routes of each public group, and no others.
+func TestThePublicGroupsAreDocumented(t *testing.T) {
+	page, err := os.ReadFile(filepath.Join("..", "..", "docs", "public.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	rows := regexp.MustCompile("(?m)^\\| `([a-z]+)` \\| (.*?) \\|").FindAllStringSubmatch(string(page), -1)
+	documented := map[string][]string{}
+	for _, row := range rows {
+		for _, path := range regexp.MustCompile("`(/[^`]+)`").FindAllStringSubmatch(row[2], -1) {
+			pattern := strings.TrimSuffix(strings.Replace(path[1], "…}", "...}", 1), ".json")
+			documented[row[1]] = append(documented[row[1]], pattern)
+		}
+	}
+	n := start(t, 2)
+	public := map[string][]string{}
+	for _, route := range n.allRoutes() {
+		if slices.Contains(ingress.PublicGroups, route.Public) {
+			public[string(route.Public)] = append(public[string(route.Public)], route.Pattern)
+		}
+	}
+	testkit.Equal(t, "how many groups", len(documented), len(ingress.PublicGroups))
+	for _, group := range ingress.PublicGroups {
+		has, says := public[string(group)], documented[string(group)]
+		slices.Sort(has)
+		slices.Sort(says)
+		if !slices.Equal(slices.Compact(has), says) {
+			t.Errorf("%s: docs/public.md has %v, and the routes are %v", group, says, has)
+		}
+	}
+	n.stopAndWait(t)
+}
+
 // A read of which nobody has said who may read it shows the inside: there are
 // few, and each is meant.
 func TestWhichReadsShowTheInside(t *testing.T) {
@@ -74,12 +122,8 @@ func TestWhichReadsShowTheInside(t *testing.T) {
 		flags = append(flags, config.Flag{Key: "facets." + facet + ".enabled", Value: "true", Name: "test"})
 	}
 	n := start(t, 2, flags...)
-	routes := slices.Concat(n.ownRoutes(), n.adminRoutes(""))
-	for _, part := range n.gatewayParts(n.config.Current().Value) {
-		routes = append(routes, part.Routes...)
-	}
 	var inside []string
-	for _, route := range routes {
+	for _, route := range n.allRoutes() {
 		if route.Public == "" && route.Scope == "" && !route.Open {
 			inside = append(inside, route.Pattern)
 		}

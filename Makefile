@@ -62,7 +62,7 @@ COUNT    ?= 20
 PACKAGES ?=
 MUTANTS  ?= tools/mutants
 
-.PHONY: help build slim run test check quick lint api module module-check release release-check packages-check need-debootstrap unit race race-short coverage explore fuzz models stress mutants interop bench bench-check idle gates memory smoke generate clean need-gcc need-spin need-strace need-python need-ip need-npm page page-check need-chromium page-browser page-pictures page-smoke platforms
+.PHONY: help build slim run test check quick lint api module module-check release release-check packages-check need-debootstrap unit race race-short coverage explore fuzz models stress mutants interop bench bench-check idle gates memory smoke generate clean need-gcc need-spin need-strace need-python need-ip need-npm need-nginx need-haproxy page page-check need-chromium page-browser page-pictures page-smoke platforms
 
 help: ## show this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-12s %s\n", $$1, $$2}'
@@ -211,7 +211,8 @@ fuzz: ## run every fuzz target for FUZZTIME (30s), LANES (2) at a time
 	@FUZZTIME=$(FUZZTIME) LANES=$(LANES) LOGS=$(BUILD)/fuzz tools/fuzz $(PACKAGES)
 
 # The tests of bench/ are here because they build and start the peers that it measures.
-interop: need-gcc need-python $(BUILD)/retest ## against software that we did not write, the peers of bench/ included; RUN for some tests
+interop: export INTEROP_NEEDS_ALL = 1
+interop: need-gcc need-python need-nginx need-haproxy need-chromium need-npm web/node_modules $(BUILD)/retest ## against software that we did not write, the peers of bench/ included; RUN for some tests
 	$(RETEST) -C interop ./... -- $(RACE) -timeout 30m -run '$(RUN)'
 	$(RETEST) -C bench ./... -- $(RACE) -timeout 30m -run '$(RUN)'
 
@@ -287,6 +288,12 @@ need-ip:
 
 need-debootstrap:
 	@tools/need debootstrap
+
+need-nginx:
+	@tools/need nginx nginx-light
+
+need-haproxy:
+	@tools/need haproxy
 
 need-npm:
 	@tools/need npm

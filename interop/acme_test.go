@@ -117,7 +117,7 @@ const tileURL = "https://www.maps.test/edge/tiles/city/3/1/2"
 // awaitCertificate waits until a name is served with a certificate.
 func awaitCertificate(t *testing.T, n *publicNode, web *http.Client) *x509.Certificate {
 	t.Helper()
-	for deadline := time.Now().Add(90 * time.Second); ; time.Sleep(50 * time.Millisecond) {
+	for deadline := time.Now().Add(3 * time.Minute); ; time.Sleep(50 * time.Millisecond) { // a refusal is followed by a pause of up to two
 		answer, err := web.Get(tileURL)
 		if err == nil {
 			_, _ = io.Copy(io.Discard, answer.Body)
@@ -170,6 +170,19 @@ func TestACertificateFromPebble(t *testing.T) {
 		t.Fatalf("the certificate was not renewed\n%s", n.logs)
 	}
 	t.Logf("renewed after %d requests, none of which failed", requests)
+}
+
+// A node that the authority cannot reach by TLS proves its name without: the two
+// proofs take turns.
+func TestACertificateByHTTP(t *testing.T) {
+	binary, plainPort, tlsPort, blocked := buildMicronode(t), freePort(t), freePort(t), freePort(t)
+	authority := newPebble(t, plainPort, blocked, 3600)
+	authority.start(t, "")
+	n := domainNode(t, binary, plainPort, tlsPort, authority.server.URL+"/dir", authority.caFile, filepath.Join(t.TempDir(), "node"), "www.maps.test")
+	awaitCertificate(t, n, authority.client(t, tlsPort))
+	if logs := n.logs.String(); !strings.Contains(logs, "level=WARN msg=certificate") && !strings.Contains(logs, `"msg":"certificate"`) {
+		t.Errorf("the first proof did not fail, so the test shows nothing:\n%s", logs)
+	}
 }
 
 // A name that leads nowhere is a reason with its cause; the other names are

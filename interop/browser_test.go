@@ -17,13 +17,11 @@ import (
 // sites of it.
 func TestAMapAndSitesInABrowser(t *testing.T) {
 	for _, one := range []string{"chromium", "node"} {
-		if _, err := exec.LookPath(one); err != nil {
-			t.Skip(one + " is not installed: make page-browser installs it")
-		}
+		needProgram(t, one)
 	}
 	const script = "../web/test/elsewhere.mjs"
 	if _, err := os.Stat("../web/node_modules/playwright-core"); err != nil {
-		t.Skip("web/node_modules is not there: make page-check installs it")
+		need(t, "web/node_modules is not there: make interop installs it")
 	}
 	binary, plainPort, tlsPort, folder := buildMicronode(t), freePort(t), freePort(t), t.TempDir()
 	writePack := exec.Command("node", "--input-type=module", "-e", fmt.Sprintf("import {writeVector} from './packs.mjs'; writeVector(%q)", filepath.Join(folder, "lindach.pmtiles")))

@@ -111,10 +111,13 @@ func startCluster(t *testing.T, binary string, n int, flags ...string) *etcdClus
 	return c
 }
 
+// givenPorts are those that freePorts has returned.
+var givenPorts sync.Map
+
 // freePorts finds ports that are free at the moment. The server listens by
 // itself, and again after it was killed, so they are closed. They are below the
 // ephemeral ports: one of those could be assigned to the next connection that
-// any process opens while the server is down.
+// any process opens while the server is down. No port is given twice.
 func freePorts(t *testing.T, n int) (addresses []string) {
 	t.Helper()
 	for tries := 0; len(addresses) < n; tries++ {
@@ -126,7 +129,9 @@ func freePorts(t *testing.T, n int) (addresses []string) {
 			t.Fatal(err)
 		}
 		defer l.Close()
-		addresses = append(addresses, l.Addr().String())
+		if _, again := givenPorts.LoadOrStore(l.Addr().String(), true); !again {
+			addresses = append(addresses, l.Addr().String())
+		}
 	}
 	return addresses
 }

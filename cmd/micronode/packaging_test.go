@@ -2,12 +2,15 @@ package main
 
 import (
 	"bytes"
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"regexp"
 	"strings"
 	"testing"
+
+	"micronode/fault"
 )
 
 const packaging = "../../packaging/"
@@ -38,6 +41,34 @@ func TestWhatServicesStart(t *testing.T) {
 		if err != nil || line.Command() != "run" {
 			t.Errorf("%s starts %q: %v", name, words, err)
 		}
+	}
+}
+
+// What the unit allows is what a node needs. A node that cannot start with its
+// settings stays down, and one that failed otherwise is started again: 2 is also
+// the code of a Go program that crashed.
+func TestTheUnit(t *testing.T) {
+	unit := map[string]string{}
+	for _, line := range regexp.MustCompile(`(?m)^(\w+)=(.*)$`).FindAllStringSubmatch(readPackaging(t, "micronode.service"), -1) {
+		unit[line[1]] += line[2] + " "
+	}
+	wants := map[string]string{
+		"RestrictAddressFamilies":  "AF_INET AF_INET6 AF_UNIX AF_NETLINK ", // the last for the addresses of the machine
+		"RestartPreventExitStatus": fmt.Sprintf("%d %d ", fault.Malformed.Exit(), fault.RejectPolicy.Exit()),
+		"Type":                     "notify ",
+	}
+	for key, want := range wants {
+		if unit[key] != want {
+			t.Errorf("%s is %q, want %q", key, unit[key], want)
+		}
+	}
+	analyze, err := exec.LookPath("systemd-analyze")
+	if err != nil {
+		return // the unit is judged where there is systemd
+	}
+	out, err := exec.Command(analyze, "security", "--offline=true", "--threshold=15", "--no-pager", packaging+"micronode.service").CombinedOutput()
+	if err != nil && !strings.Contains(string(out), "unrecognized option") { // before systemd 250
+		t.Errorf("the unit exposes more than 1.5 of 10: %v\n%s", err, out)
 	}
 }
 

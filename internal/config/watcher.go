@@ -14,6 +14,7 @@ type Watcher[T any] struct {
 	// set at construction
 	load      func() (*Loaded[T], error)
 	first     *Loaded[T] // what the process was started with
+	onBegin   func()
 	onResult  func(Result)
 	updates   *flow.Queue[string]        // causes, from Trigger to Serve
 	current   *flow.Snapshot[*Loaded[T]] // stored by Serve
@@ -35,6 +36,10 @@ type Options struct {
 	// Debounce is how long the file must stay unchanged before a change counts,
 	// because an editor changes it in several steps. It is 100 ms if zero.
 	Debounce Duration
+
+	// OnBegin is called when a reload begins, after the triggers that it covers
+	// and on the goroutine of Serve. May be nil.
+	OnBegin func()
 
 	// OnResult is called with the outcome of every reload, afterwards, on the
 	// goroutine of Serve.
@@ -79,7 +84,7 @@ type Result struct {
 // already. The function load makes a new one from the same sources.
 func NewWatcher[T any](inv *flow.Inventory, load func() (*Loaded[T], error), first *Loaded[T], opts Options) *Watcher[T] {
 	return &Watcher[T]{
-		load: load, first: first, onResult: opts.OnResult,
+		load: load, first: first, onBegin: opts.OnBegin, onResult: opts.OnResult,
 		updates: flow.NewQueue[string](inv, flow.QueueSpec{
 			Service: "node", Name: "cfg_updates", Cap: 32, Policy: flow.Coalesce,
 			From: "signals, config file, API", To: "config reloader",
@@ -119,7 +124,11 @@ func (w *Watcher[T]) Serve(ctx context.Context) error {
 		if err != nil {
 			return nil // the end of ctx, or of the queue: both are regular
 		}
-		result := w.reload(w.takeTriggers(cause))
+		result := w.takeTriggers(cause)
+		if w.onBegin != nil {
+			w.onBegin()
+		}
+		result = w.reload(result)
 		if w.onResult != nil {
 			w.onResult(result)
 		}

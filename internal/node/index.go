@@ -1,6 +1,7 @@
 package node
 
 import (
+	"cmp"
 	"context"
 	"io"
 	"log/slog"
@@ -12,6 +13,7 @@ import (
 	"time"
 
 	"micronode/b3"
+	"micronode/fault"
 	"micronode/internal/flow"
 	"micronode/internal/index"
 	"micronode/internal/oap"
@@ -136,17 +138,31 @@ func (n *Node) selfProvider() index.Provider {
 // result meanwhile.
 func (n *Node) updateSelf(c Config) {
 	for {
-		before, at := n.self.Load(), n.buildSelf(c)
+		before := n.self.Load()
+		at, err := n.buildSelf(c)
 		if n.self.CompareAndSwap(before, &at) {
+			n.noteAddresses(err)
 			return
 		}
 	}
 }
 
+// noteAddresses says in the readiness table that nobody is told where this node
+// is. It serves all the same, so it stays ready.
+func (n *Node) noteAddresses(err error) {
+	switch {
+	case n.addresses == nil: // a node that is not made completely
+	case err == nil:
+		n.addresses.Up()
+	default:
+		n.addresses.UpWithRemark("no address is published for the listeners on all addresses: "+fault.DetailOf(err), "Set node.advertise. "+fault.NextOf(err))
+	}
+}
+
 // buildSelf is where others can reach this node: the configured addresses, or
 // else those of its listeners.
-func (n *Node) buildSelf(c Config) index.Provider {
-	at := index.Provider{ID: n.identity.PeerID(), Region: c.Index.Region}
+func (n *Node) buildSelf(c Config) (at index.Provider, err error) {
+	at = index.Provider{ID: n.identity.PeerID(), Region: c.Index.Region}
 	for _, one := range c.Node.Advertise {
 		if strings.Contains(one, "://") {
 			at.HTTP = append(at.HTTP, one)
@@ -155,19 +171,22 @@ func (n *Node) buildSelf(c Config) index.Provider {
 		}
 	}
 	overlay, gateway := n.listenerStatus()
+	var failed error
 	if len(at.Overlay) == 0 {
-		at.Overlay = dialable(overlay.Overlay)
+		at.Overlay, err = n.dialable(overlay.Overlay)
 	}
 	if len(at.HTTP) == 0 {
 		scheme := "http://"
 		if gateway.TLS {
 			scheme = "https://"
 		}
-		for _, hostport := range dialable(gateway.HTTP) {
+		var list []string
+		list, failed = n.dialable(gateway.HTTP)
+		for _, hostport := range list {
 			at.HTTP = append(at.HTTP, scheme+hostport)
 		}
 	}
-	return at
+	return at, cmp.Or(err, failed)
 }
 
 // listenerStatus is the status of the processes that others reach: the overlay
@@ -197,23 +216,38 @@ const maxSelfAddrs = 8
 // dialable are the addresses by which others can reach a listener. One that
 // listens on all addresses is reached on each of the machine's own, except
 // those that mean something else on another machine.
-func dialable(listener string) (list []string) {
+func (n *Node) dialable(listener string) (list []string, err error) {
 	at, err := netip.ParseAddrPort(listener)
 	if err != nil {
-		return nil
+		return nil, nil // not on TCP: nobody dials it
 	}
 	if !at.Addr().IsUnspecified() {
-		return []string{at.String()}
+		return []string{at.String()}, nil
 	}
 	port := at.String()[strings.LastIndexByte(at.String(), ':')+1:]
-	ifaces, _ := net.InterfaceAddrs() // on failure there are none to publish
-	for _, one := range ifaces {
+	machine, err := n.machineAddrs("node.advertise")
+	for _, one := range machine {
 		prefix, err := netip.ParsePrefix(one.String())
 		if ip := prefix.Addr(); err == nil && ip.IsGlobalUnicast() && len(list) < maxSelfAddrs {
 			list = append(list, net.JoinHostPort(ip.String(), port))
 		}
 	}
-	return list
+	return list, err
+}
+
+// machineAddrs are the addresses of this machine. The kernel of Linux tells
+// them by a netlink socket, which a service may be forbidden.
+func (n *Node) machineAddrs(op string) ([]net.Addr, error) {
+	read := n.options.Addresses
+	if read == nil {
+		read = net.InterfaceAddrs
+	}
+	list, err := read()
+	if err != nil {
+		return nil, fault.New(op, fault.NotReady, "the addresses of this machine cannot be read").
+			Advise("If a service starts the node, allow it AF_NETLINK: in a unit, RestrictAddressFamilies has it.").Because(err)
+	}
+	return list, nil
 }
 
 // peerSet is the overlay as the index sees it.

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
 	"time"
 
@@ -218,13 +219,53 @@ func TestWhereANodeIs(t *testing.T) {
 	if at := (&Node{}).selfProvider(); at.ID != "" {
 		t.Errorf("%+v", at)
 	}
-	for _, one := range dialable((&net.TCPAddr{IP: net.IPv4zero, Port: 9500}).String()) {
+	list, err := n.dialable((&net.TCPAddr{IP: net.IPv4zero, Port: 9500}).String())
+	testkit.Must(t, err)
+	for _, one := range list {
 		if host, port, err := net.SplitHostPort(one); err != nil || port != "9500" || net.ParseIP(host).IsLoopback() {
 			t.Error(one)
 		}
 	}
-	if all := dialable((&net.UnixAddr{Name: "x"}).String()); all != nil {
-		t.Errorf("%v", all)
+	if all, err := n.dialable((&net.UnixAddr{Name: "x"}).String()); all != nil || err != nil {
+		t.Errorf("%v, %v", all, err)
+	}
+}
+
+// A node that may not ask the kernel for the addresses of the machine serves,
+// and says why nobody is told where it is. What the kernel does in place of
+// this is EAFNOSUPPORT, for the netlink socket that a unit forbids.
+func TestTheKernelDoesNotSayWhereTheMachineIs(t *testing.T) {
+	forbidden := func() ([]net.Addr, error) { return nil, os.NewSyscallError("netlinkrib", syscall.EAFNOSUPPORT) }
+	everywhere := func(o *Options) {
+		for i, one := range o.Sources.Flags {
+			if one.Key == "overlay.addr" {
+				o.Sources.Flags[i].Value = "0.0.0.0:0"
+			}
+		}
+	}
+	n := startWith(t, func(o *Options) {
+		o.Addresses = forbidden
+		everywhere(o)
+	})
+	n.waitReady(t)
+	verdict := n.readiness.Evaluate()
+	if reason := reasonFor(verdict, "node/addresses"); !strings.Contains(reason, "no address is published") || verdict.Degraded {
+		t.Errorf("%q, degraded %v", reason, verdict.Degraded)
+	}
+	n.stopAndWait(t)
+
+	n = startWith(t, everywhere)
+	if reason := reasonFor(n.readiness.Evaluate(), "node/addresses"); reason != "" {
+		t.Errorf("the kernel says it, and the reason is %q", reason)
+	}
+	n.stopAndWait(t)
+
+	options := testOptions(t, config.Flag{Key: "http.lan", Value: "true", Name: "test"})
+	options.Addresses = forbidden
+	_, err := New(t.Context(), options)
+	testkit.WantKind(t, err, fault.NotReady, "--lan")
+	if next := fault.NextOf(err); !strings.Contains(next, "AF_NETLINK") {
+		t.Errorf("next: %s", next)
 	}
 }
 

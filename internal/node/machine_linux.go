@@ -17,3 +17,10 @@ func descriptorLimit() (uint64, error) {
 	err := unix.Getrlimit(unix.RLIMIT_NOFILE, &limit)
 	return uint64(limit.Max), err
 }
+
+// monotonicMicroseconds is the clock by which systemd tells reloads apart.
+func monotonicMicroseconds() (int64, bool) {
+	var now unix.Timespec
+	err := unix.ClockGettime(unix.CLOCK_MONOTONIC, &now)
+	return now.Nano() / 1000, err == nil
+}

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"io"
 	"log/slog"
+	"net"
 	"os"
 	"sync/atomic"
 	"time"
@@ -56,6 +57,10 @@ type Options struct {
 	Log     io.Writer      // nil for standard error
 	System  System         // how this process was started
 
+	// Addresses reads the addresses of this machine; nil for what the kernel
+	// says.
+	Addresses func() ([]net.Addr, error)
+
 	// Unconfined leaves the process as it is. It is for tests, which must not
 	// lose the right to write for good; a real node is confined.
 	Unconfined bool
@@ -85,6 +90,10 @@ type Node struct {
 
 	// what reloads left to be done, as rows of readiness
 	rejectedConfig, pendingConfig *observe.Dependency
+	reloadAnnounced               bool // owned by the config service: the system waits to hear that a reload is over
+
+	systemKnows atomic.Bool         // that the node is ready
+	addresses   *observe.Dependency // what keeps others from being told where this node is
 
 	// what moves between tasks
 	inventory      *flow.Inventory
@@ -362,7 +371,7 @@ func (n *Node) makeQueues(loaded *config.Loaded[Config]) error {
 		Service: service, Name: "telemetry", Cap: queues.Telemetry, Policy: flow.DropOldest, From: "everybody", To: "telemetry",
 	})
 	n.inventory.OnLag(observe.NewLagLog(func(message string, args ...any) { n.logAsync(slog.LevelWarn, message, args...) }).Lagged)
-	n.config = config.NewWatcher(n.inventory, n.loadConfig, loaded, config.Options{File: n.options.Sources.File, OnResult: n.onReload})
+	n.config = config.NewWatcher(n.inventory, n.loadConfig, loaded, config.Options{File: n.options.Sources.File, OnBegin: n.announceReload, OnResult: n.onReload})
 	n.config.AddParticipant(n.participant())
 	return nil
 }
@@ -392,6 +401,8 @@ func (n *Node) makeSupervisor(c Config) error {
 	n.pendingConfig = n.readiness.Dependency(service, "config restart", observe.ForWrites)
 	n.rejectedConfig.Up()
 	n.pendingConfig.Up()
+	n.addresses = n.readiness.Dependency(service, "addresses", observe.ForReads)
+	n.addresses.Up()
 	return nil
 }
 

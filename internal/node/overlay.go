@@ -30,7 +30,10 @@ func (n *Node) openOverlay(ctx context.Context, loaded *config.Loaded[Config]) (
 	n.overlay, err = overlay.New(n.inventory, n.supervisor, overlayStages, overlay.Spec{
 		Config: c.Overlay, Key: n.identity.private, Skew: time.Duration(c.Node.ClockSkew), Store: n.storeForWrites(), Join: n.authoriseJoin,
 		Answer: n.answerPeer, Arriving: n.openArriving, Sources: []overlay.PeerSource{registryPeers{n.registryReader()}},
-		Addrs: func() []string { return n.buildSelf(n.config.Current().Value).Overlay },
+		Addrs: func() []string {
+			at, _ := n.buildSelf(n.config.Current().Value) // the readiness says why there are none
+			return at.Overlay
+		},
 		Moved: func() {
 			if n.http != nil { // otherwise it is found out when all listeners are there
 				n.refreshSelf()

@@ -89,6 +89,7 @@ func (n *Node) onReload(result config.Result) {
 			result.Outcome, result.Err = config.Rejected, err
 		}
 	}
+	n.announceReloaded(result)
 	n.metrics.ConfigReloads.WithLabelValues(string(result.Outcome)).Inc()
 	n.metrics.ConfigCoalesced(result.Coalesced)
 	cause := strings.Join(result.Causes, ", ")

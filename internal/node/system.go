@@ -2,10 +2,13 @@ package node
 
 import (
 	"context"
+	"fmt"
+	"log/slog"
 	"math"
 	"net"
 	"time"
 
+	"micronode/internal/config"
 	"micronode/internal/flow"
 )
 
@@ -32,9 +35,10 @@ func (n *Node) ifNotified(add func() error) error {
 // timers fire and its tasks run. Whether it is of any use is what /readyz says;
 // a node that waits for a peer is not restarted for it.
 func (n *Node) serveSystem(ctx context.Context) error {
-	if err := n.notifySystem("READY=1\nSTATUS=serving on " + n.http.Addr().String()); err != nil {
+	if err := n.notifySystem("READY=1\nSTATUS=" + n.servingText()); err != nil {
 		n.log.Warn("the system cannot be told that the node is ready", "error", err)
 	}
+	n.systemKnows.Store(true)
 	pause := n.options.System.Watchdog / 3
 	if pause == 0 {
 		pause = math.MaxInt64 // nobody waits for a sign of life
@@ -45,6 +49,42 @@ func (n *Node) serveSystem(ctx context.Context) error {
 		}
 	}
 	return n.notifySystem("STOPPING=1\nSTATUS=draining") // so that nobody takes the end of the process for a failure
+}
+
+func (n *Node) servingText() string { return "serving on " + n.http.Addr().String() }
+
+// announceReload says that a reload begins, and when: the system takes what is
+// older than its signal for another reload. Before the system knows that the
+// node is ready it is told nothing, because it would take the end of a reload
+// for that.
+func (n *Node) announceReload() {
+	n.reloadAnnounced = n.systemKnows.Load()
+	if !n.reloadAnnounced {
+		return
+	}
+	message := "RELOADING=1"
+	if now, ok := monotonicMicroseconds(); ok {
+		message += fmt.Sprintf("\nMONOTONIC_USEC=%d", now)
+	}
+	if err := n.notifySystem(message); err != nil {
+		n.logAsync(slog.LevelWarn, "the system cannot be told that the node reloads", "error", err)
+	}
+}
+
+// announceReloaded ends what announceReload began. A rejected configuration
+// ends it, too: the node serves with the one that it has.
+func (n *Node) announceReloaded(result config.Result) {
+	if !n.reloadAnnounced {
+		return
+	}
+	n.reloadAnnounced = false
+	status := n.servingText()
+	if result.Outcome == config.Rejected {
+		status += "; a reload was rejected: " + rejectionText(result.Err)
+	}
+	if err := n.notifySystem("READY=1\nSTATUS=" + status); err != nil {
+		n.logAsync(slog.LevelWarn, "the system cannot be told that the node has reloaded", "error", err)
+	}
 }
 
 // notifySystem sends one message. A name with an @ is abstract, as net has it.

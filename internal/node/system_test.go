@@ -2,17 +2,29 @@ package node
 
 import (
 	"context"
+	"fmt"
 	"net"
+	"os"
 	"path/filepath"
-	"slices"
+	"runtime"
+	"strings"
 	"testing"
 	"time"
 
 	"micronode/internal/testkit"
 )
 
-// A system that asks for it is told that the node is ready, that it lives, and
-// that it stops, in this order.
+// isReloading reads when a reload has begun, if a message says that one has.
+func isReloading(message string, at *int64) bool {
+	if runtime.GOOS != "linux" {
+		return message == "RELOADING=1"
+	}
+	_, err := fmt.Sscanf(message, "RELOADING=1\nMONOTONIC_USEC=%d", at)
+	return err == nil
+}
+
+// A system that asks for it is told that the node is ready, that it lives, that
+// it reloads, and that it stops, in this order.
 func TestTheSystemIsTold(t *testing.T) {
 	socket := filepath.Join(t.TempDir(), "notify")
 	system, err := net.ListenUnixgram("unixgram", &net.UnixAddr{Name: socket, Net: "unixgram"})
@@ -26,20 +38,47 @@ func TestTheSystemIsTold(t *testing.T) {
 		return string(p[:n])
 	}
 
-	n := startWith(t, func(o *Options) { o.System = System{NotifySocket: socket, Watchdog: 3 * time.Millisecond} })
+	file := filepath.Join(t.TempDir(), "node.toml")
+	testkit.Must(t, os.WriteFile(file, nil, 0o600))
+	n := startWith(t, func(o *Options) {
+		o.System = System{NotifySocket: socket, Watchdog: 3 * time.Millisecond}
+		o.Sources.File = file
+	})
 	if got, want := read(), "READY=1\nSTATUS=serving on "+n.http.Addr().String(); got != want {
 		t.Errorf("first it is told %q, want %q", got, want)
 	}
 	if got := read(); got != "WATCHDOG=1" {
 		t.Errorf("then %q", got)
 	}
-	n.PublishEvent(Event{Type: Shutdown, Detail: "test"})
-	said := []string{"WATCHDOG=1"}
-	for last := ""; last != "STOPPING=1\nSTATUS=draining"; said = append(said, last) {
-		last = read()
+	next := func() string { // but signs of life
+		for {
+			if message := read(); message != "WATCHDOG=1" {
+				return message
+			}
+		}
 	}
-	if said = slices.Compact(said); len(said) != 2 {
-		t.Errorf("while it runs and stops it is told %q", said)
+	serving := "READY=1\nSTATUS=serving on " + n.http.Addr().String()
+	for _, step := range []struct{ text, want string }{
+		{"[log]\nlevel = \"warn\"\n", serving},
+		{"[log]\nlevle = \"warn\"\n", serving + "; a reload was rejected: see log.levle"},
+		{"[log]\nlevel = \"warn\"\n", serving},
+	} {
+		testkit.Must(t, os.WriteFile(file, []byte(step.text), 0o600))
+		before, _ := monotonicMicroseconds()
+		n.Reload("signal") // the watcher of the file may reload as well
+		for ended := ""; ended != step.want; {
+			var begun int64
+			if message := next(); !isReloading(message, &begun) || begun < before {
+				t.Fatalf("a reload begins with %q, and the clock was at %d", message, before)
+			}
+			ended = next()
+		}
+	}
+	n.PublishEvent(Event{Type: Shutdown, Detail: "test"})
+	for message := next(); message != "STOPPING=1\nSTATUS=draining"; message = next() {
+		if message != serving && !strings.HasPrefix(message, "RELOADING=1") {
+			t.Errorf("while it runs and stops it is told %q", message)
+		}
 	}
 }
 

@@ -7,8 +7,10 @@ import (
 	"net/http"
 	"net/url"
 	"os"
+	"os/user"
 	"path/filepath"
 	"runtime"
+	"strconv"
 	"strings"
 	"syscall"
 	"time"
@@ -81,16 +83,18 @@ func checkSocket(address string) error {
 }
 
 // socketDialer connects to the local socket, whatever address is requested,
-// and only if the given user owns it: its owner would see what we send.
+// and only if the given user owns it: its owner would see what we send. The
+// node of another user is trusted if it serves others, and if the path by which
+// it was named is one that only that user and root can put a socket at.
 func socketDialer(address string, own uint32) dialFunc {
 	return func(ctx context.Context, _, _ string) (net.Conn, error) {
 		var dialer net.Dialer
 		conn, err := dialer.DialContext(ctx, "unix", address)
 		if err != nil {
-			return nil, socketDialError(address, err)
+			return nil, socketDialError(address, serviceSocket, err)
 		}
 		uid, err := ownerOf(conn.(*net.UnixConn))
-		if err == nil && uid == own {
+		if err == nil && (uid == own || onlyUserCanListen("/", address, uid)) {
 			return conn, nil
 		}
 		_ = conn.Close()
@@ -99,6 +103,21 @@ func socketDialer(address string, own uint32) dialFunc {
 }
 
 const dialOp = "client.dial"
+
+// serviceSocket is the socket of the node that a service of the system runs.
+const serviceSocket = "/run/micronode/node.sock"
+
+// asUserOf is how to ask a node of another user. A user that exists while a
+// service runs has a name only where the system looks for it.
+func asUserOf(uid uint32, address string) string {
+	name := fmt.Sprintf("'#%d'", uid)
+	if known, err := user.LookupId(strconv.FormatUint(uint64(uid), 10)); err == nil {
+		name = known.Username
+	} else if address == serviceSocket {
+		name = "micronode"
+	}
+	return "sudo -u " + name + " micronode … --socket " + address
+}
 
 // foreignSocketError refuses a socket of another or of an unknown user.
 func foreignSocketError(address string, uid uint32, cause error) error {
@@ -109,21 +128,27 @@ func foreignSocketError(address string, uid uint32, cause error) error {
 	err.Err = cause
 	err.Next = "Nothing was sent. Use another socket with --socket NAME, on the node and here, or stop the process that holds it."
 	if cause == nil && ownUID() == 0 { // root can become whom a service runs as
-		err.Next += fmt.Sprintf(" If it is the node of a service, ask as its user: sudo -u '#%d' micronode …", uid)
+		err.Next += " If it is the node of a service, ask as its user: " + asUserOf(uid, address)
 	}
 	return err
 }
 
 // socketDialError classifies a failure to connect to the local socket.
-func socketDialError(address string, cause error) error {
+func socketDialError(address, service string, cause error) error {
 	err := &fault.Error{Op: dialOp, Err: cause}
 	switch {
 	case fault.IsErrno(cause, syscall.ECONNREFUSED), fault.IsErrno(cause, syscall.ENOENT):
 		err.Kind, err.Detail = fault.NotReady, "no node is running on the socket "+address
 		err.Next = "Start a node: micronode run. If it runs with --socket NAME, use the same option here."
+		if uid, there := ownerOfFolder(filepath.Dir(service)); there && address != service {
+			err.Next += " A service has a node, too: " + asUserOf(uid, service)
+		}
 	case fault.IsErrno(cause, syscall.EACCES):
 		err.Kind, err.Detail = fault.Forbidden, "the socket "+address+" belongs to another user"
 		err.Next = "Use another socket with --socket NAME, on the node and here."
+		if uid, there := ownerOfFolder(filepath.Dir(address)); there {
+			err.Next = "Ask as its user: " + asUserOf(uid, address) + ". Or become a member of the group that the node has as node.socket_group."
+		}
 	case fault.IsErrno(cause, syscall.EAGAIN):
 		err.Kind, err.Detail = fault.Busy, "the node accepts connections too slowly on the socket "+address
 	default:

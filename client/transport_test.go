@@ -156,9 +156,114 @@ func TestNoNode(t *testing.T) {
 		syscall.ECONNREFUSED: fault.NotReady, syscall.ENOENT: fault.NotReady,
 		syscall.EACCES: fault.Forbidden, syscall.EAGAIN: fault.Busy,
 	} {
-		testkit.WantKind(t, socketDialError("@x", &net.OpError{Op: "dial", Err: os.NewSyscallError("connect", errno)}), kind, errno.Error())
+		testkit.WantKind(t, socketDialError("@x", "/none/node.sock", &net.OpError{Op: "dial", Err: os.NewSyscallError("connect", errno)}), kind, errno.Error())
 	}
-	testkit.WantKind(t, socketDialError("@x", context.Canceled), fault.Canceled, "canceled")
+	testkit.WantKind(t, socketDialError("@x", "/none/node.sock", context.Canceled), fault.Canceled, "canceled")
+}
+
+// Where a service has a node, somebody whose own does not run is told how to
+// ask it: root in the first place.
+func TestTheNodeOfAServiceIsNamed(t *testing.T) {
+	folder := t.TempDir()
+	service := filepath.Join(folder, "node.sock")
+	err := socketDialError("@micronode-0", service, &net.OpError{Op: "dial", Err: syscall.ECONNREFUSED})
+	if next := fault.NextOf(err); !strings.Contains(next, "sudo -u ") || !strings.Contains(next, " micronode … --socket "+service) {
+		t.Errorf("no node of one's own: %s", next)
+	}
+	err = socketDialError(service, service, &net.OpError{Op: "dial", Err: syscall.ENOENT})
+	if next := fault.NextOf(err); strings.Contains(next, "sudo") {
+		t.Errorf("that of the service does not run: %s", next)
+	}
+	err = socketDialError(service, "/none/node.sock", &net.OpError{Op: "dial", Err: syscall.EACCES})
+	if next := fault.NextOf(err); !strings.Contains(next, "sudo -u ") || !strings.Contains(next, "node.socket_group") {
+		t.Errorf("a node that serves its own user: %s", next)
+	}
+	if said := asUserOf(61184, serviceSocket); !strings.HasPrefix(said, "sudo -u micronode micronode") {
+		t.Errorf("a user who is in no file: %s", said)
+	}
+}
+
+// A path is trusted if only one user and root can have put a socket there, and
+// the socket says that it is for others, too.
+func TestWhoCanListen(t *testing.T) {
+	own := uint32(os.Geteuid())
+	for name, change := range map[string]func(top, path string) (string, uint32){
+		"as it should be":           func(_, path string) (string, uint32) { return path, own },
+		"a socket for its own user": func(_, path string) (string, uint32) { testkit.Must(t, os.Chmod(path, 0o600)); return path, own },
+		"another listener":          func(_, path string) (string, uint32) { return path, own + 1 },
+		"a folder that others write to": func(_, path string) (string, uint32) {
+			testkit.Must(t, os.Chmod(filepath.Dir(path), 0o757))
+			return path, own
+		},
+		"one that a group writes to": func(_, path string) (string, uint32) {
+			testkit.Must(t, os.Chmod(filepath.Dir(path), 0o770))
+			return path, own
+		},
+		"a folder above it that is /tmp": func(top, path string) (string, uint32) {
+			testkit.Must(t, os.Chmod(top, 0o777|os.ModeSticky))
+			return path, own
+		},
+		"a link to the folder": func(top, path string) (string, uint32) {
+			link := filepath.Join(top, "link")
+			testkit.Must(t, os.Symlink(filepath.Dir(path), link))
+			return filepath.Join(link, "socket"), own
+		},
+		"a link to the socket": func(_, path string) (string, uint32) {
+			testkit.Must(t, os.Symlink(path, path+"2"))
+			return path + "2", own
+		},
+		"a file": func(_, path string) (string, uint32) {
+			testkit.Must(t, os.WriteFile(path+"2", nil, 0o660))
+			testkit.Must(t, os.Chmod(path+"2", 0o660))
+			return path + "2", own
+		},
+		"nothing":                         func(_, path string) (string, uint32) { return path + "2", own },
+		"outside of what is looked at":    func(_, path string) (string, uint32) { return "/socket", own },
+		"an abstract socket of that name": func(_, path string) (string, uint32) { return "@socket", own },
+	} {
+		top := t.TempDir()
+		folder := filepath.Join(top, "run")
+		testkit.Must(t, os.Chmod(top, 0o755))
+		testkit.Must(t, os.Mkdir(folder, 0o750))
+		path := filepath.Join(folder, "socket")
+		listener, err := net.Listen("unix", path)
+		testkit.Must(t, err)
+		testkit.Must(t, os.Chmod(path, 0o660))
+		given, uid := change(top, path)
+		if got, want := onlyUserCanListen(top, given, uid), name == "as it should be"; got != want {
+			t.Errorf("%s: %v", name, got)
+		}
+		_ = listener.Close()
+	}
+}
+
+// For real: a service has a folder that root made for its user, and a squatter
+// has one that anybody could make. Root asks both.
+func TestTheNodeOfAService(t *testing.T) {
+	if os.Geteuid() != 0 {
+		return
+	}
+	made, err := os.MkdirTemp("/run", "micronode-test-")
+	if err != nil {
+		t.Skip(err)
+	}
+	defer os.RemoveAll(made)
+	testkit.Must(t, os.Chmod(made, 0o750))
+	testkit.Must(t, os.Chown(made, nobody, nobody))
+	for path, trusted := range map[string]bool{filepath.Join(made, "socket"): true, filepath.Join(testkit.OpenFolder(t), "socket"): false} {
+		said, end := testkit.StartChild(t, testkit.ChildOfAnotherUser(t, "squat", path))
+		if said != "squatting true" {
+			t.Fatal(said)
+		}
+		conn, err := socketDialer(path, uint32(os.Geteuid()))(t.Context(), "tcp", "ignored")
+		if (err == nil) != trusted {
+			t.Errorf("%s: %v", path, err)
+		}
+		if conn != nil {
+			_ = conn.Close()
+		}
+		end()
+	}
 }
 
 // The owner of a closed socket is unknown, and then it is refused.

@@ -1,8 +1,9 @@
 // Package capability decides which requests are allowed.
 //
 // A node knows two kinds of callers. The node's own user, on the local socket,
-// may do everything, and no other user can connect there at all: the kernel
-// names the user at the other end, so there is no password to leak. Every other
+// may do everything, and no other user can connect there at all, but for the
+// members of a group that the operator names: the kernel names the user at the
+// other end, so there is no password to leak. Every other
 // caller shows a capability: a token that states what it allows and that the
 // node can check without a table of users, because it signed it.
 //
@@ -61,7 +62,7 @@
 // process that is confined to write nothing must make it before, or be allowed
 // sockets in that folder. The check compares user IDs as seen in this process's
 // user namespace; do not run as the overflow user (65534) in one where other
-// users are mapped to it.
+// users are mapped to it. [LocalListener.Admit] lets a group in.
 //
 // # What it refuses to do
 //

@@ -17,7 +17,7 @@ import (
 const nobody = 65534
 
 func TestMain(m *testing.M) {
-	testkit.Main(m, map[string]func([]string) int{"squat": squat, "serve": serve, "knock": knock, "dial": dialAsOther})
+	testkit.Main(m, map[string]func([]string) int{"squat": squat, "serve": serve, "knock": knock, "dial": dialAsOther, "call": call})
 }
 
 // The roles of child processes. Each prints one line.
@@ -50,6 +50,19 @@ func knock(args []string) int {
 	_ = conn.SetDeadline(time.Now().Add(20 * time.Second))
 	_, err = conn.Read(make([]byte, 1))
 	fmt.Println("closed", err == io.EOF)
+	return 0
+}
+
+// call reads what a listener at a path says.
+func call(args []string) int {
+	conn, err := net.Dial("unix", args[0])
+	if err != nil {
+		fmt.Println("no connection")
+		return 0
+	}
+	_ = conn.SetDeadline(time.Now().Add(20 * time.Second))
+	text, _ := io.ReadAll(conn) // a refused connection may be reset
+	fmt.Printf("%q\n", text)
 	return 0
 }
 

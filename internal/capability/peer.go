@@ -3,13 +3,14 @@ package capability
 import (
 	"math"
 	"net"
+	"slices"
 	"syscall"
 
 	"micronode/fault"
 )
 
-// LocalConn is a connection whose other side is our own user, as the kernel
-// reports. Only this package makes one.
+// LocalConn is a connection whose other side is our own user, or one whom
+// [LocalListener.Admit] lets in, as the kernel reports. Only this package makes one.
 type LocalConn struct {
 	*net.UnixConn
 	uid uint32 // set at construction
@@ -43,4 +44,19 @@ func PeerUID(conn net.Conn) (uint32, error) {
 		return math.MaxUint32, fault.New(op, fault.Unauthorized, "the kernel has no peer credentials of the connection")
 	}
 	return uid, nil
+}
+
+// isMember asks the kernel whether the process at the other end was in a group,
+// with its own or with one of its other groups, when it connected. What cannot
+// be found out is no.
+func isMember(conn *net.UnixConn, group uint32) bool {
+	raw, err := conn.SyscallConn()
+	if err != nil {
+		return false
+	}
+	var groups []uint32
+	if err := raw.Control(func(fd uintptr) { groups, _ = peerGroups(fd) }); err != nil { // on failure there are none
+		return false
+	}
+	return slices.Contains(groups, group)
 }

@@ -188,15 +188,53 @@ func lockFolder(op, folder string) (unlock func(), err error) {
 	}
 }
 
-// LocalListener accepts connections of this process's own user. It has no
-// goroutine of its own.
+// LocalListener accepts connections of this process's own user, and of those
+// whom Admit lets in. It has no goroutine of its own.
 type LocalListener struct {
 	inner     *net.UnixListener // set at construction
 	ownUID    uint32            // set at construction
 	onRefused func(uid uint32)  // set at construction; may be nil
+	admits    bool              // set by Admit, before the first Accept
+	group     uint32            // as admits
 }
 
-// Accept waits for a connection of our own user. It returns a *LocalConn.
+// Admit lets the members of a group connect, too, and root, who could become
+// any of them. It is called before Accept. The socket must be a path: a client
+// of another user trusts the folders in which it is, and an abstract socket has
+// none.
+//
+// A group that the kernel does not tell from others is refused: in a user
+// namespace, all groups that are not mapped there look like the overflow group.
+func (l *LocalListener) Admit(group uint32) error {
+	const op = "capability.admit"
+	path := l.inner.Addr().String()
+	switch {
+	case !canTellGroups:
+		return &fault.Error{Op: op, Kind: fault.RejectPolicy, Detail: "on this system the local socket is for one user", Next: "Leave out node.socket_group."}
+	case strings.HasPrefix(path, "@"):
+		return &fault.Error{Op: op, Kind: fault.RejectPolicy, Detail: fmt.Sprintf("the socket %s is not a file, so that no other user can tell whose it is", path),
+			Next: "Use --socket /a/path in a folder that only root and the node's user can write to, or leave out node.socket_group."}
+	case group == overflowGroup():
+		return &fault.Error{Op: op, Kind: fault.RejectPolicy, Detail: fmt.Sprintf("the group %d is what the kernel calls every group that it does not tell", group), Next: "Name another group."}
+	}
+	if uint32(os.Getegid()) != group {
+		if err := os.Lchown(path, -1, int(group)); err != nil {
+			return (&fault.Error{Op: op, Kind: fault.RejectPolicy, Detail: fmt.Sprintf("the socket %s cannot be given to the group %d", path, group),
+				Next: "Run the node with this group (Group= in the unit of a service), or leave out node.socket_group."}).Because(err)
+		}
+	}
+	if err := os.Chmod(path, groupSocketMode); err != nil {
+		return listenError(op, path, err)
+	}
+	l.admits, l.group = true, group
+	return nil
+}
+
+// groupSocketMode is the mode of a socket with Admit. Its clients take it for
+// the sign that the node serves others than its own user.
+const groupSocketMode = 0o660
+
+// Accept waits for a connection of our own user, or of one that is admitted. It returns a *LocalConn.
 func (l *LocalListener) Accept() (net.Conn, error) {
 	for {
 		conn, err := l.inner.AcceptUnix()
@@ -204,7 +242,7 @@ func (l *LocalListener) Accept() (net.Conn, error) {
 			return nil, err
 		}
 		uid, err := PeerUID(conn)
-		if err == nil && uid == l.ownUID {
+		if err == nil && (uid == l.ownUID || l.admits && (uid == 0 || isMember(conn, l.group))) {
 			return &LocalConn{UnixConn: conn, uid: uid}, nil
 		}
 		conn.Close()

@@ -12,6 +12,7 @@ import (
 	"strings"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -329,6 +330,105 @@ func TestTheSocketOfAKilledProcess(t *testing.T) {
 		t.Fatalf("the killed process left nothing behind: %v", err)
 	}
 	listenOn(t, path, nil)
+}
+
+// A group is let in by any of a process's groups, and root; everybody else is
+// refused as before.
+func TestAGroupIsAdmitted(t *testing.T) {
+	path := filepath.Join(testkit.OpenFolder(t), "socket")
+	listener := listenOn(t, path, nil)
+	group, stranger := uint32(4242), uint32(4001)
+	if os.Geteuid() != 0 {
+		group = uint32(os.Getegid())
+	}
+	testkit.Must(t, listener.Admit(group))
+	info, err := os.Stat(path)
+	testkit.Must(t, err)
+	if stat := info.Sys().(*syscall.Stat_t); info.Mode().Perm() != groupSocketMode || stat.Gid != group {
+		t.Errorf("mode %v, group %d", info.Mode(), stat.Gid)
+	}
+	testkit.Must(t, os.Chmod(path, 0o666)) // so that the check is that of the listener, not of the file
+	served := make(chan error, 1)
+	go func() {
+		for {
+			conn, err := listener.Accept()
+			if err != nil {
+				served <- err
+				return
+			}
+			_, _ = io.WriteString(conn, "hello")
+			_ = conn.Close()
+		}
+	}()
+	if os.Geteuid() == 0 {
+		many := make([]uint32, 200) // more than are asked for at first
+		for i := range many {
+			many[i] = 5000 + uint32(i)
+		}
+		for name, child := range map[string]struct {
+			credential syscall.Credential
+			want       string
+		}{
+			"its own group":     {syscall.Credential{Uid: stranger, Gid: group}, "hello"},
+			"one of its groups": {syscall.Credential{Uid: stranger, Gid: stranger, Groups: []uint32{5, group}}, "hello"},
+			"the last of many":  {syscall.Credential{Uid: stranger, Gid: stranger, Groups: append(many, group)}, "hello"},
+			"many others":       {syscall.Credential{Uid: stranger, Gid: stranger, Groups: many}, ""},
+			"no group":          {syscall.Credential{Uid: stranger, Gid: stranger}, ""},
+			"root's group":      {syscall.Credential{Uid: stranger, Gid: 0}, ""},
+			"root":              {syscall.Credential{Uid: 0, Gid: 0}, "hello"},
+		} {
+			command := testkit.ChildOfAnotherUser(t, "call", path)
+			command.SysProcAttr.Credential = &child.credential
+			if said, _ := testkit.StartChild(t, command); said != fmt.Sprintf("%q", child.want) {
+				t.Errorf("%s: the other side reads %s", name, said)
+			}
+		}
+	}
+	_ = listener.Close()
+	<-served
+}
+
+// Root is let in only where somebody is.
+func TestRootIsNobodyWithoutAGroup(t *testing.T) {
+	listener := listenOn(t, filepath.Join(t.TempDir(), "socket"), nil)
+	listener.ownUID = 4001 // a service's; here it matters only if we are root
+	ended := make(chan error, 1)
+	go func() {
+		_, err := listener.Accept()
+		ended <- err
+	}()
+	conn, err := net.Dial("unix", listener.Addr().String())
+	testkit.Must(t, err)
+	_ = conn.SetDeadline(time.Now().Add(20 * time.Second))
+	if _, err := conn.Read(make([]byte, 1)); err != io.EOF {
+		t.Errorf("it reads %v", err)
+	}
+	_ = conn.Close()
+	_ = listener.Close()
+	<-ended
+}
+
+// What cannot be told apart is not admitted.
+func TestWhoCannotBeAdmitted(t *testing.T) {
+	err := listenOn(t, uniqueName(t), nil).Admit(uint32(os.Getegid()))
+	testkit.WantKind(t, err, fault.RejectPolicy, "an abstract socket")
+	if !strings.Contains(fault.NextOf(err), "--socket /") {
+		t.Errorf("next: %s", fault.NextOf(err))
+	}
+	listener := listenOn(t, filepath.Join(t.TempDir(), "socket"), nil)
+	testkit.WantKind(t, listener.Admit(overflowGroup()), fault.RejectPolicy, "everybody without a number")
+	if os.Geteuid() != 0 {
+		testkit.WantKind(t, listener.Admit(0), fault.RejectPolicy, "a group of others")
+	}
+	if listener.admits {
+		t.Error("somebody is admitted")
+	}
+	conn, err := net.Dial("unix", listener.Addr().String())
+	testkit.Must(t, err)
+	_ = conn.Close()
+	if isMember(conn.(*net.UnixConn), uint32(os.Getegid())) {
+		t.Error("nobody is at the other end, and a member")
+	}
 }
 
 func TestPipesHaveNoUser(t *testing.T) {

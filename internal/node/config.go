@@ -47,6 +47,8 @@ type NodeSection struct {
 	Workers  config.Auto[int] `toml:"workers" doc:"The number of workers of the work queue. Auto is twice the cores, at least two." restart:"true"`
 	Drain    config.Duration  `toml:"drain" doc:"The deadline of a shutdown, at most 5s." seed:"drain_deadline" restart:"true"`
 
+	SocketGroup string `toml:"socket_group" doc:"A group, by name or number, whose members may use the local socket like the node's own user, and root. The socket must be a path (--socket). Empty for nobody else." restart:"true"`
+
 	ClockSkew config.Duration `toml:"clock_skew" doc:"The maximum difference between the clocks of nodes." restart:"true"`
 
 	Advertise []string `toml:"advertise" doc:"The addresses of this node for other nodes, if they differ from its listeners: HOST:PORT of its overlay, https://HOST of its gateway." restart:"true"`

@@ -2,9 +2,12 @@ package node
 
 import (
 	"context"
+	"errors"
 	"net/http"
+	"os/user"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -110,8 +113,33 @@ func (n *Node) openGateway(ctx context.Context, loaded *config.Loaded[Config]) e
 	if err != nil {
 		return err
 	}
+	if err := n.admitGroup(socket, c.Node.SocketGroup); err != nil {
+		return errors.Join(err, socket.Close())
+	}
 	n.local = n.gateway.Attach(socket, ingress.ListenOptions{Name: "local", Local: true})
 	return nil
+}
+
+// admitGroup opens the local socket to a group. Commands talk to the process of
+// the gateway; the sockets of the others are for parts of this node.
+func (n *Node) admitGroup(socket *capability.LocalListener, name string) error {
+	if name == "" || !n.layout.local[gatewayPart] {
+		return nil
+	}
+	number := name
+	if _, err := strconv.ParseUint(name, 10, 32); err != nil {
+		group, err := user.LookupGroup(name)
+		if err != nil {
+			return fault.New("node.socket_group", fault.RejectPolicy, "there is no group %q on this machine", name).
+				Advise("Add it, for example with groupadd --system " + name + ", or write its number: groups of a directory service have no name in a static program.").Because(err)
+		}
+		number = group.Gid
+	}
+	id, err := strconv.ParseUint(number, 10, 32)
+	if err != nil {
+		return fault.New("node.socket_group", fault.RejectPolicy, "the group %q has no number on this system", name).Advise("Leave out node.socket_group.")
+	}
+	return socket.Admit(uint32(id))
 }
 
 // setSites says which hosts are sites, wherever the edge runs.

@@ -64,7 +64,11 @@ var leftBehind = []string{edgeFolder, searchFolder, objectsFolder + "/tmp", obje
 
 // Backup writes a backup of a folder. The node may run meanwhile.
 func Backup(ctx context.Context, folder string, to io.Writer) (*BackupReport, error) {
-	f := &Folder{path: filepath.Clean(folder)}
+	root, err := filepath.EvalSymlinks(folder) // a service's folder is a link to where it really is
+	if err != nil {
+		return nil, folderError(folder, err)
+	}
+	f := &Folder{path: root}
 	if err := f.checkContents(); err != nil {
 		return nil, err
 	}

@@ -3,6 +3,9 @@ package node
 import (
 	"bytes"
 	"context"
+	"crypto/ed25519"
+	"crypto/rand"
+	"encoding/json"
 	"fmt"
 	"io"
 	"os"
@@ -10,17 +13,25 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"micronode/b3"
 	"micronode/client"
 	"micronode/fault"
+	"micronode/internal/config"
+	"micronode/internal/registry"
+	"micronode/internal/registry/approval"
+	"micronode/internal/registry/keyfile"
 	"micronode/internal/testkit"
 )
 
 // persistent starts a node on a folder, and a client of it.
 func persistent(t *testing.T, folder string) (*runningNode, *client.Client) {
 	t.Helper()
-	n := startWith(t, func(o *Options) { o.Persist = folder })
+	n := startWith(t, func(o *Options) {
+		o.Persist = folder
+		o.Sources.Flags = append(o.Sources.Flags, config.Flag{Key: "facets.graph.enabled", Value: "true", Name: "test"})
+	})
 	n.waitReady(t)
 	c, err := client.New(client.Options{Socket: n.options.Socket})
 	testkit.Must(t, err)
@@ -43,7 +54,17 @@ func TestABackupUnderLoad(t *testing.T) {
 		testkit.Must(t, err)
 	}
 
-	// Another client writes until the backup is done.
+	signer, err := newTestSigner(c)
+	testkit.Must(t, err)
+	for i := range 5 {
+		_, err := c.SetName(t.Context(), fmt.Sprint("name-", i), b3.Of(small))
+		testkit.Must(t, err)
+		_, err = c.Follow(t.Context(), "eve", fmt.Sprint("friend-", i))
+		testkit.Must(t, err)
+		testkit.Must(t, signer.commit(t.Context(), fmt.Sprint("kept-", i), b3.Of(small)))
+	}
+
+	// Other clients write until the backup is done.
 	ctx, stop := context.WithCancel(t.Context())
 	ended := make(chan int)
 	go func() {
@@ -51,13 +72,22 @@ func TestABackupUnderLoad(t *testing.T) {
 		for ; ctx.Err() == nil; count++ {
 			_, _ = c.Put(ctx, strings.NewReader(fmt.Sprint("more ", count)), client.PutOptions{})
 			_, _ = c.SendMail(ctx, "more", []byte("more"), client.MailOptions{})
+			_, _ = c.SetName(ctx, fmt.Sprint("more-", count%50), b3.Of(large))
+			_, _ = c.Follow(ctx, "eve", fmt.Sprint("more-", count%50))
 		}
 		ended <- count
+	}()
+	committed := make(chan int)
+	go func() {
+		count := 0
+		for ; ctx.Err() == nil && signer.commit(ctx, fmt.Sprint("more-", count%20), b3.Of(large)) == nil; count++ {
+		}
+		committed <- count
 	}()
 	var file bytes.Buffer
 	made, err := Backup(t.Context(), folder, &file)
 	stop()
-	t.Logf("written meanwhile: %d", <-ended)
+	t.Logf("written meanwhile: %d, versions: %d", <-ended, <-committed)
 	testkit.Must(t, err)
 	if slices.ContainsFunc(made.Files, func(one BackupFile) bool {
 		return strings.HasPrefix(one.Path, searchFolder) || strings.HasSuffix(one.Path, lockFile)
@@ -87,6 +117,91 @@ func TestABackupUnderLoad(t *testing.T) {
 		if mail, err := c.ReceiveMail(t.Context(), "jobs", client.ReceiveOptions{}); err != nil {
 			t.Fatalf("of 20 messages %d came back: %+v, %v", i, mail, err)
 		}
+	}
+
+	head, err := c.RegistryHead(t.Context())
+	testkit.Must(t, err)
+	version, err := c.RegistryVersion(t.Context(), head.Version, true)
+	testkit.Must(t, err)
+	items, err := json.Marshal(version)
+	testkit.Must(t, err)
+	friends, err := c.Neighbours(t.Context(), "eve", client.NeighboursOptions{Max: 100})
+	testkit.Must(t, err)
+	for i := range 5 {
+		named, err := c.Resolve(t.Context(), fmt.Sprint("name:name-", i), client.ResolveOptions{})
+		if err != nil || named.Manifest != b3.Of(small) {
+			t.Errorf("name %d: %+v, %v", i, named, err)
+		}
+		if !slices.ContainsFunc(friends.Neighbors, func(one client.Near) bool { return one.ID == fmt.Sprint("friend-", i) }) {
+			t.Errorf("nobody follows friend %d: %+v", i, friends)
+		}
+		if !strings.Contains(string(items), fmt.Sprintf("kept-%d", i)) {
+			t.Errorf("version %d does not have what was committed as %d", head.Version, i)
+		}
+	}
+	if head.Version < 5 {
+		t.Errorf("the registry is at version %d", head.Version)
+	}
+}
+
+// testSigner governs the registry of a node alone.
+type testSigner struct {
+	client *client.Client
+	key    ed25519.PrivateKey
+}
+
+func newTestSigner(c *client.Client) (*testSigner, error) {
+	public, key, err := ed25519.GenerateKey(rand.Reader)
+	if err != nil {
+		return nil, err
+	}
+	_, err = c.InitRegistry(context.Background(), client.InitRequest{M: 1, Keys: []client.RegistryKey{{SignerID: "alice", Public: keyfile.FormatPublic(public)}}})
+	return &testSigner{c, key}, err
+}
+
+// commit gives a name of the registry another manifest.
+func (s *testSigner) commit(ctx context.Context, name string, manifest b3.Address) error {
+	change := fmt.Sprintf(`{"op":"put","item":{"kind":"name","id":%q,"manifest":%q}}`, name, manifest)
+	made, err := s.client.Propose(ctx, client.ProposalRequest{SchemaVersion: registry.SchemaVersion, Ops: []json.RawMessage{json.RawMessage(change)}})
+	if err != nil {
+		return err
+	}
+	proposal, err := s.client.Proposal(ctx, made.ProposalID)
+	if err != nil {
+		return err
+	}
+	request, err := approval.RequestOf(made.ProposalID, proposal)
+	if err != nil {
+		return err
+	}
+	one, err := request.Verify()
+	if err != nil {
+		return err
+	}
+	if _, err := s.client.Approve(ctx, made.ProposalID, one.Sign(s.key, "alice", time.Now()).Approval()); err != nil {
+		return err
+	}
+	_, err = s.client.Commit(ctx, made.ProposalID)
+	return err
+}
+
+// The folder of a service is a link: systemd keeps the real one where only root
+// can enter. A backup through the link is that of the folder.
+func TestABackupOfALink(t *testing.T) {
+	folder := filepath.Join(t.TempDir(), "node")
+	f, err := OpenFolder(folder)
+	testkit.Must(t, err)
+	testkit.Must(t, f.write(seenFile, []byte("seen")))
+	testkit.Must(t, f.Close())
+	link := filepath.Join(t.TempDir(), "link")
+	testkit.Must(t, os.Symlink(folder, link))
+	direct, err := Backup(t.Context(), folder, io.Discard)
+	testkit.Must(t, err)
+	linked, err := Backup(t.Context(), link, io.Discard)
+	testkit.Must(t, err)
+	testkit.Equal(t, "files through the link", fmt.Sprint(linked.Files), fmt.Sprint(direct.Files))
+	if len(linked.Files) == 0 {
+		t.Error("the backup is empty")
 	}
 }
 

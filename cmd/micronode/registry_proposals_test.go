@@ -1,14 +1,18 @@
 package main
 
 import (
+	"bytes"
+	"encoding/json"
 	"fmt"
 	"io"
 	"net/http"
 	"os"
 	"path/filepath"
+	"reflect"
 	"strings"
 	"testing"
 
+	"micronode/client"
 	"micronode/fault"
 	"micronode/internal/registry/approval"
 	"micronode/internal/testkit"
@@ -117,4 +121,33 @@ func TestSuperseding(t *testing.T) {
 		"POST /registry/supersede": respondProblem(fault.ChainMismatch, "the head is another"),
 	})
 	newTestConsole(t).expect(t, t.Context(), fault.ChainMismatch.Exit(), []string{"registry", "supersede", "--reason", "x"}, "the head is another")
+}
+
+// The samples are the same change, and the document shows them as they are.
+func TestTheSampleChanges(t *testing.T) {
+	document, err := os.ReadFile("../../docs/registry.md")
+	testkit.Must(t, err)
+	var changes []client.ProposalRequest
+	for _, name := range []string{"change.toml", "change.json"} {
+		file := filepath.Join("../../docs/samples", name)
+		text, err := os.ReadFile(file)
+		testkit.Must(t, err)
+		if !bytes.Contains(document, append(append([]byte("```"+strings.TrimPrefix(filepath.Ext(name), ".")+"\n"), text...), "```"...)) {
+			t.Errorf("docs/registry.md does not show %s", file)
+		}
+		change, err := newTestConsole(t).readChange(t.Context(), file)
+		testkit.Must(t, err)
+		changes = append(changes, change)
+	}
+	if len(changes[0].Ops) != 2 || len(changes[1].Ops) != 2 {
+		t.Fatalf("%+v", changes)
+	}
+	for i := range changes[0].Ops {
+		var ours, theirs any
+		testkit.Must(t, json.Unmarshal(changes[0].Ops[i], &ours))
+		testkit.Must(t, json.Unmarshal(changes[1].Ops[i], &theirs))
+		if !reflect.DeepEqual(ours, theirs) {
+			t.Errorf("operation %d is %v in TOML and %v in JSON", i+1, ours, theirs)
+		}
+	}
 }

@@ -2,12 +2,14 @@ package index
 
 import (
 	"bufio"
+	"bytes"
 	"encoding/json"
 	"fmt"
 	"net"
 	"net/http"
 	"net/http/httptest"
 	"net/netip"
+	"os"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -15,6 +17,7 @@ import (
 
 	"micronode/b3"
 	"micronode/client"
+	"micronode/internal/index/rank"
 	"micronode/internal/index/record"
 	"micronode/internal/ingress"
 	"micronode/internal/supervise"
@@ -29,6 +32,27 @@ func decode[T any](t *testing.T, answer *httptest.ResponseRecorder, status int) 
 	}
 	testkit.Must(t, json.Unmarshal(answer.Body.Bytes(), &v))
 	return v
+}
+
+// The answer that the document shows is one that a node gives.
+func TestTheAnswerInTheDocument(t *testing.T) {
+	const peer = "giqezx27uzky3gjhkewuaadwx63hqaj6znudhrysrtl4jzx5lnhq"
+	id, err := record.ParseID("name:docs@" + peer)
+	testkit.Must(t, err)
+	now := time.Now()
+	body, _ := encodeResolution(Resolution{ID: id, Manifest: b3.Of(nil), Source: record.Peer, At: now, Providers: []rank.Ranked{{
+		Provider: record.Provider{ID: peer, Region: "eu-west", Overlay: []string{"192.0.2.1:9500"}, HTTP: []string{"https://192.0.2.1:8443"}, Seen: now.Add(-2 * time.Second)},
+		Class:    "best", Score: 0.81, Latency: "near",
+	}}}, now)
+	var pretty bytes.Buffer
+	testkit.Must(t, json.Indent(&pretty, body, "", "  "))
+	text, err := os.ReadFile("../../docs/index.md")
+	testkit.Must(t, err)
+	_, shown, _ := strings.Cut(string(text), "$ curl http://127.0.0.1:8080/resolve/name:docs@"+peer+" | jq\n")
+	shown, _, _ = strings.Cut(shown, "```")
+	if shown != pretty.String() {
+		t.Errorf("docs/index.md shows\n%s\nand a node answers\n%s", shown, &pretty)
+	}
 }
 
 // The shape of an answer is part of the API.

@@ -104,14 +104,23 @@ func (s *statusCommand) waitError(ended, last error) error {
 		Detail: fmt.Sprintf("waited for %s", s.Wait), Err: last}
 }
 
-// print prints the report as text, so that it fits a screen: every service only
-// if that is asked for.
+// print prints the report as text, so that it fits a screen: first what is
+// wrong, then in one line what runs, then what and where it is. Every service
+// has a line only if that is asked for.
 func (r statusReport) print(c *console, every bool) {
 	text, colour := terminal.ReadinessText(r.Ready, r.WriteReady, r.Degraded)
 	c.print("micronode %s, profile %s, is %s\n", r.Version, r.Profile, c.paint(colour, text))
 	for _, reason := range r.Reasons {
 		c.print("\n  %s: %s\n  %s\n", reason.Dep, reason.Reason, reason.Next)
 	}
+	away := slices.ContainsFunc(r.Parts, func(one client.Part) bool { return !one.Up })
+	if away {
+		r.printParts(c)
+	}
+	r.printServices(c, func(one client.Service) bool { return !every && isTroubled(one) })
+	r.printErrors(c)
+	r.printRunning(c, every)
+	r.printQueues(c)
 	c.print("\n")
 	rows := [][]string{
 		{"peer ID", r.PeerID},
@@ -134,9 +143,10 @@ func (r statusReport) print(c *console, every bool) {
 	for _, one := range r.RefusedOrigins[:min(len(r.RefusedOrigins), maxKnocksShown)] {
 		c.print("\n  A page of %s may not read %s.\n  %s\n", terminal.Sanitize(one.Origin), terminal.Sanitize(one.Route), terminal.Sanitize(one.Next))
 	}
-	r.printParts(c)
-	r.printServices(c, every)
-	r.printQueues(c)
+	if !away {
+		r.printParts(c)
+	}
+	r.printServices(c, func(client.Service) bool { return every })
 }
 
 // maxRefusedShown is how many of the clients that a limit has rejected are shown.
@@ -156,25 +166,28 @@ func (r statusReport) printRefused(c *console) {
 	}
 }
 
-// printServices shows how the services fare, those that just run in one line
-// together, and below the table the last error of each that failed.
-func (r statusReport) printServices(c *console, every bool) {
+// isTroubled reports whether a service does not just run, or has not just done
+// what it had to do.
+func isTroubled(one client.Service) bool {
+	return one.State != "running" && one.State != "finished" || one.Restarts > 0 || one.LastErr != ""
+}
+
+// printServices shows how some of the services fare.
+func (r statusReport) printServices(c *console, which func(client.Service) bool) {
 	rows := [][]string{{"service", "state", "restarts"}}
-	quiet := 0
 	for _, one := range r.Services {
-		if !every && one.State == "running" && one.Restarts == 0 && one.LastErr == "" {
-			quiet++
-			continue
+		if which(one) {
+			rows = append(rows, []string{one.Name, one.State, fmt.Sprint(one.Restarts)})
 		}
-		rows = append(rows, []string{one.Name, one.State, fmt.Sprint(one.Restarts)})
 	}
 	if len(rows) > 1 {
 		c.print("\n")
 		r.printNonEmptyRows(c, rows)
 	}
-	if quiet > 0 {
-		c.print("\n  without trouble: %s; --all lists them\n", terminal.Pluralize(quiet, "service"))
-	}
+}
+
+// printErrors shows the last error of each service that failed.
+func (r statusReport) printErrors(c *console) {
 	failed := false
 	for _, one := range r.Services {
 		if one.LastErr == "" {
@@ -185,6 +198,26 @@ func (r statusReport) printServices(c *console, every bool) {
 		}
 		failed = true
 		c.print("  %s: %s\n", one.Name, strings.Join(strings.Fields(one.LastErr), " "))
+	}
+}
+
+// printRunning is the line of what runs as it should.
+func (r statusReport) printRunning(c *console, every bool) {
+	var said []string
+	quiet := 0
+	for _, one := range r.Services {
+		if !isTroubled(one) {
+			quiet++
+		}
+	}
+	if quiet > 0 && !every {
+		said = append(said, "without trouble: "+terminal.Pluralize(quiet, "service")+"; --all lists them")
+	}
+	if !slices.ContainsFunc(r.Queues, func(one client.Queue) bool { return one.Depth > 0 }) {
+		said = append(said, "all queues are empty")
+	}
+	if len(said) > 0 {
+		c.print("\n  %s\n", strings.Join(said, "; "))
 	}
 }
 
@@ -216,12 +249,10 @@ func (r statusReport) printQueues(c *console) {
 			rows = append(rows, []string{one.Service + "." + one.Name, fmt.Sprint(one.Depth), fmt.Sprint(one.Cap)})
 		}
 	}
-	if len(rows) == 1 {
-		c.print("\n  all queues are empty\n")
-		return
+	if len(rows) > 1 {
+		c.print("\n")
+		r.printNonEmptyRows(c, rows)
 	}
-	c.print("\n")
-	r.printNonEmptyRows(c, rows)
 }
 
 // printNonEmptyRows prints rows in columns, without the empty ones.

@@ -38,8 +38,14 @@ func (m Machine) String() string {
 }
 
 // RSS is the memory that a program holds, in bytes, without its children.
-func (p *Process) RSS() (int64, error) {
-	text := field(fmt.Sprintf("/proc/%d/status", p.PID()), "VmRSS")
+func (p *Process) RSS() (int64, error) { return p.memory("VmRSS") }
+
+// OwnMemory is the part of it that no file has: what the system cannot take back
+// by reading it again.
+func (p *Process) OwnMemory() (int64, error) { return p.memory("RssAnon") }
+
+func (p *Process) memory(which string) (int64, error) {
+	text := field(fmt.Sprintf("/proc/%d/status", p.PID()), which)
 	kilobytes, err := strconv.ParseInt(strings.TrimSuffix(text, " kB"), 10, 64)
 	if err != nil {
 		return 0, fmt.Errorf("the memory of %s: %w", p.name, err)

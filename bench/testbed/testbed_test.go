@@ -211,6 +211,9 @@ func TestMemoryAndTimeOfAProgram(t *testing.T) {
 	if held, err := p.RSS(); err != nil || held < 1<<20 || held > 1<<32 {
 		t.Errorf("memory %d, %v", held, err)
 	}
+	if own, err := p.OwnMemory(); err != nil || own < 64<<10 || own > 1<<32 {
+		t.Errorf("memory of its own %d, %v", own, err)
+	}
 	if spent := p.CPU(); spent < 0 || spent > time.Hour {
 		t.Errorf("processor time %s", spent)
 	}

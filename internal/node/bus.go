@@ -133,6 +133,8 @@ type Event struct {
 	At     time.Time `json:"at"`               // when it was published
 	Name   string    `json:"name,omitempty"`   // the service, for ServiceRestarted; the peer, for events of the overlay; the version, for those of the registry
 	Detail string    `json:"detail,omitempty"` // in words, for logs
+
+	number uint64 // among all that were published; see recentEvents
 }
 
 // EventType is one of a fixed set.

@@ -99,6 +99,7 @@ type Node struct {
 	inventory      *flow.Inventory
 	bus            *flow.Bus[Event]
 	eventReaders   readerShares           // has a lock of its own
+	recent         recentEvents           // has a lock of its own
 	busReader      *flow.Reader[Event]    // subscribed before the first event is published; read by the bus service
 	shutdownReason *flow.Snapshot[string] // the reason, once a shutdown was requested on the bus
 	work           *flow.Queue[*job]

@@ -37,7 +37,7 @@ func (n *Node) pageRoutes() []ingress.Route {
 				Responses: []ingress.Response{{Status: http.StatusCreated, Body: client.PageLink{}}}, Kinds: []fault.Kind{fault.Busy}}},
 		ingress.Route{Service: service, Methods: []string{http.MethodGet}, Pattern: "/admin/ui/stream", Handler: n.handlePageStream, Class: ingress.Stream, Scope: string(capability.Admin), Concurrency: pageStreams,
 			Docs: ingress.Docs{Summary: "Stream what the page shows",
-				Description: "Server-sent events: snapshot every two seconds, with the state and the counters of the node; node for each event in between; lagged if events were lost.",
+				Description: "Server-sent events: node for each of the last 50 events, and for each event from now on; snapshot every two seconds, with the state and the counters of the node; lagged if events were lost.",
 				Responses:   []ingress.Response{{Status: http.StatusOK, Type: "text/event-stream", Doc: "Events, until the client leaves."}}}},
 	)
 }
@@ -97,20 +97,21 @@ const (
 	pageInterval = 2 * time.Second // between two snapshots
 )
 
-// handlePageStream sends snapshots, and the events of the bus in between. The
-// snapshots are made for each reader when they are due, so nothing is done
-// while there are no readers.
+// handlePageStream sends the last events, then snapshots, and the events of the
+// bus in between. The snapshots are made for each reader when they are due, so
+// nothing is done while there are no readers.
 func (n *Node) handlePageStream(w http.ResponseWriter, r *http.Request) error {
 	reader, err := n.bus.Subscribe("page", nil)
 	if err != nil {
 		return err
 	}
 	defer reader.Close()
+	events := n.recent.follow(reader)
 	due := time.Now()
 	return ingress.SSE(w, r, func(ctx context.Context) (ingress.Event, error) {
 		wait, cancel := context.WithDeadline(ctx, due)
 		defer cancel()
-		event, err := reader.Recv(wait)
+		event, err := events.next(wait)
 		switch {
 		case err == nil:
 			data, err := json.Marshal(event)

@@ -4,15 +4,19 @@ import (
 	"bufio"
 	"bytes"
 	"encoding/json"
+	"errors"
 	"net/http"
 	"net/url"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
 
 	"micronode/client"
 	"micronode/fault"
+	"micronode/internal/flow"
 	"micronode/internal/page"
+	"micronode/internal/testkit"
 )
 
 // redeem exchanges the code of a link as the page does.
@@ -81,8 +85,8 @@ func TestALinkOpensThePage(t *testing.T) {
 	n.stopAndWait(t)
 }
 
-// The stream sends a snapshot at once, and the events of the node as they
-// happen.
+// The stream sends what has happened and a snapshot at once, and the events of
+// the node as they happen.
 func TestThePageIsFedByOneStream(t *testing.T) {
 	n := start(t, 2)
 	n.waitReady(t)
@@ -95,6 +99,7 @@ func TestThePageIsFedByOneStream(t *testing.T) {
 		t.Fatal(err)
 	}
 	r.Header.Set("Authorization", "Bearer "+token)
+	n.PublishEvent(Event{Type: ConfigUpdated, Detail: "before anybody looked"})
 	web := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
 	answer, err := web.Do(r)
 	if err != nil {
@@ -122,16 +127,51 @@ func TestThePageIsFedByOneStream(t *testing.T) {
 				n.PublishEvent(Event{Type: ConfigUpdated, Detail: "by the test"})
 			}
 		case "node":
+			if strings.Contains(data, "before anybody looked") {
+				seen["earlier"] = true
+			}
 			if !strings.Contains(data, "by the test") {
 				continue
 			}
 		}
 		seen[event] = true
 	}
-	if !seen["snapshot"] || !seen["node"] {
+	if !seen["snapshot"] || !seen["node"] || !seen["earlier"] {
 		t.Error(seen)
 	}
 	n.stopAndWait(t)
+}
+
+// Who opens the page at night sees what happened before: the last events, each
+// once, also those that come while the page is being opened.
+func TestTheLastEventsAreKept(t *testing.T) {
+	bus := flow.NewBus[Event](flow.NewInventory(), flow.BusSpec{Service: "test", Name: "bus", Cap: 128, Readers: 1, From: "test", To: "test"})
+	var recent recentEvents
+	publish := func(from, to int) {
+		for i := from; i <= to; i++ {
+			testkit.Must(t, bus.Publish(recent.add(Event{Type: SessionOpened, Name: strconv.Itoa(i)})))
+		}
+	}
+	publish(1, keptEvents+10)
+	reader, err := bus.Subscribe("page", nil)
+	testkit.Must(t, err)
+	publish(keptEvents+11, keptEvents+12) // kept, and with the reader
+	feed := recent.follow(reader)
+	publish(keptEvents+13, keptEvents+20)
+	for want := 13; want <= keptEvents+20; want++ {
+		event, err := feed.next(t.Context())
+		testkit.Must(t, err)
+		if event.Name != strconv.Itoa(want) {
+			t.Fatalf("event %s in place of %d", event.Name, want)
+		}
+	}
+	bus.Close()
+	if event, err := feed.next(t.Context()); !errors.Is(err, flow.ErrClosed) {
+		t.Errorf("one more: %+v, %v", event, err)
+	}
+	if first, err := new(recentEvents).follow(reader).next(t.Context()); err == nil {
+		t.Errorf("%+v of a node to which nothing happened", first)
+	}
 }
 
 func TestTheSettingsHaveTheirOrigins(t *testing.T) {

@@ -60,7 +60,7 @@ func (n *Node) PublishEvent(event Event) {
 	if event.Type == Shutdown {
 		n.shutdownReason.Store(event.Detail)
 	}
-	_ = n.bus.Publish(event) // a closed bus means that the drain is under way
+	_ = n.bus.Publish(n.recent.add(event)) // a closed bus means that the drain is under way
 }
 
 // serveBus acts on a Shutdown on the bus, so that a part of the node can

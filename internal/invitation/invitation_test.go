@@ -10,7 +10,7 @@ import (
 
 	"micronode/b3"
 	"micronode/fault"
-	"micronode/internal/capability"
+	"micronode/internal/tokentext"
 	"micronode/internal/oap"
 	"micronode/internal/testkit"
 )
@@ -32,7 +32,7 @@ func TestAnInvitationIsShort(t *testing.T) {
 	if want := sample(); err != nil || got.Peer != want.Peer || got.Secret != want.Secret || got.Name != want.Name || !slices.Equal(got.Addrs, want.Addrs) || got.Share {
 		t.Errorf("%+v, %v", got, err)
 	}
-	if !capability.Found(text) || !capability.Found(got.Secret.Token()) {
+	if !tokentext.Found(text) || !tokentext.Found(got.Secret.Token()) {
 		t.Error("logs would show it")
 	}
 }

@@ -62,7 +62,7 @@ COUNT    ?= 20
 PACKAGES ?=
 MUTANTS  ?= tools/mutants
 
-.PHONY: help build slim run test check quick lint api module module-check release release-check packages-check need-debootstrap unit race race-short coverage explore fuzz models stress mutants interop bench bench-check idle gates memory smoke generate clean need-gcc need-spin need-strace need-python need-ip need-npm need-nginx need-haproxy page page-check need-chromium page-browser page-pictures page-smoke platforms
+.PHONY: help build slim run test check quick lint api module module-check release release-check packages-check need-debootstrap need-rpm unit race race-short coverage explore fuzz models stress mutants interop bench bench-check idle gates memory smoke generate clean need-gcc need-spin need-strace need-python need-ip need-npm need-nginx need-haproxy page page-check need-chromium page-browser page-pictures page-smoke platforms recording
 
 help: ## show this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-12s %s\n", $$1, $$2}'
@@ -95,6 +95,9 @@ check: ## before a release: everything there is, with the race detector, coverag
 	@tools/step mutants    $(MAKE) --no-print-directory mutants
 	@tools/step page       $(MAKE) --no-print-directory page-check
 	@tools/step browser    $(MAKE) --no-print-directory page-browser
+	@tools/step module     $(MAKE) --no-print-directory module-check
+	@tools/step release    $(MAKE) --no-print-directory release-check
+	@tools/step packages   $(MAKE) --no-print-directory packages-check
 	@tools/step bench      $(MAKE) --no-print-directory bench-check
 	@grep '^FLAKY' $(BUILD)/flaky 2>/dev/null || true
 	@echo "make check: all passed"
@@ -156,12 +159,14 @@ release-check: ## make a release for this machine twice, from two clones, and co
 	@rm -rf $(BUILD)/twice && echo "make release-check: the same bytes"
 
 # The root with Debian in it is kept in $(BUILD)/debian. Needs root, and the network the first time.
-packages-check: need-debootstrap need-ip ## install, start, upgrade, go back and remove the package for Debian, in a fresh root
+packages-check: need-debootstrap need-ip need-python need-rpm ## install, start, restore, upgrade, go back and remove the packages in fresh roots; run the image
 	@rm -rf $(BUILD)/packages && mkdir -p $(BUILD)/packages
 	$(GO) -C tools/release build -o ../../$(BUILD)/release .
 	@git clone -q . $(BUILD)/packages/clone
 	@for version in 0.0.1-pre 0.0.2-pre; do \
 	  $(BUILD)/release -C $(BUILD)/packages/clone -version $$version -out $(BUILD)/packages/$$version linux/$$($(GO) env GOARCH); done
+	@tools/formats-check $(BUILD)/packages/0.0.2-pre
+	@tools/image-check $(BUILD)/packages/0.0.2-pre/*_image.tar
 	@tools/packages-check $(BUILD)/debian $(BUILD)/packages/0.0.1-pre/*.deb $(BUILD)/packages/0.0.2-pre/*.deb
 	@rm -rf $(BUILD)/packages
 
@@ -294,6 +299,9 @@ need-nginx:
 
 need-haproxy:
 	@tools/need haproxy
+
+need-rpm:
+	@tools/need rpm
 
 need-npm:
 	@tools/need npm

@@ -384,6 +384,32 @@ func TestFirstSessionIsSoon(t *testing.T) {
 	})
 }
 
+// A running node has a session soon after it is told an address.
+func TestAKnownAddressIsConnectedSoon(t *testing.T) {
+	retryMeasurement(t, func() error {
+		folder := t.TempDir()
+		ids := [2]string{newKeyFile(t, folder, "a"), newKeyFile(t, folder, "b")}
+		a := startWith(t, nil, []string{"--identity", "file:" + filepath.Join(folder, "a")})
+		defer a.kill()
+		b := startWith(t, nil, []string{"--identity", "file:" + filepath.Join(folder, "b")})
+		defer b.kill()
+		addr, _ := a.overlayEndpoint()
+		a.addPeer(must(oap.ParsePeerID(ids[1])), unreachableAddr)
+		from := time.Now()
+		b.addPeer(must(oap.ParsePeerID(ids[0])), addr)
+		awaitCondition(t, b, "a session", func() bool {
+			peers, err := b.local().Peers(t.Context())
+			if err != nil {
+				t.Fatal(err)
+			}
+			return len(peers) == 1 && peers[0].State == client.PeerActive
+		})
+		took := time.Since(from)
+		report(t, "overlay: from a known address to a session with it", "≤ 100 ms", rounded(took).String())
+		return checkBound(took, 100*time.Millisecond, "from the address to the session")
+	})
+}
+
 // firstSession starts two nodes, and returns how long the second one took from
 // its start to a session with the first.
 func firstSession(t *testing.T) (a, b *process, took time.Duration) {

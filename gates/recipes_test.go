@@ -35,11 +35,9 @@ import (
 // its own: the ports are those of the README. A browser is curl that asks for
 // pages and follows.
 func TestTheReadmesRecipes(t *testing.T) {
-	if !hasNetworks(t) {
-		return
-	}
+	needNetworks(t)
 	if _, err := exec.LookPath("curl"); err != nil {
-		t.Skip("curl is not installed")
+		skipGate(t, "curl is not installed: the README's recipes were not typed")
 	}
 	machine, other := newNetnsPair(t)
 	s := &shell{machine, t.TempDir()}

@@ -177,15 +177,20 @@ func mode(ts *testscript.TestScript, neg bool, args []string) {
 }
 
 // scriptTerminal runs a program with all its streams on a terminal: terminal
-// [-interrupt PATTERN] CODE program [args...]. Its output is then in stdout.
-// Ctrl-C is sent when the output matches the pattern.
+// [-interrupt PATTERN] [-answer PATTERN TEXT] CODE program [args...]. Its output is
+// then in stdout. Ctrl-C, or a line with the text, is typed when the output matches
+// the pattern.
 func scriptTerminal(ts *testscript.TestScript, neg bool, args []string) {
 	var enough *regexp.Regexp
-	if len(args) > 2 && args[0] == "-interrupt" {
+	keys := "\x03"
+	switch {
+	case len(args) > 2 && args[0] == "-interrupt":
 		enough, args = regexp.MustCompile("(?s)"+args[1]), args[2:]
+	case len(args) > 3 && args[0] == "-answer":
+		enough, keys, args = regexp.MustCompile("(?s)"+args[1]), args[2]+"\n", args[3:]
 	}
 	if neg || len(args) < 2 {
-		ts.Fatalf("usage: terminal [-interrupt PATTERN] CODE program [args...]")
+		ts.Fatalf("usage: terminal [-interrupt PATTERN] [-answer PATTERN TEXT] CODE program [args...]")
 	}
 	master, slave, err := openTerminal()
 	ts.Check(err)
@@ -206,7 +211,7 @@ func scriptTerminal(ts *testscript.TestScript, neg bool, args []string) {
 	ts.Check(command.Start())
 	slave.Close()
 	defer time.AfterFunc(2*time.Minute, func() { _ = master.Close() }).Stop() // hangs up
-	shown := watchTerminal(master, enough)
+	shown := watchTerminal(master, enough, keys)
 	_ = command.Wait()
 	fmt.Fprint(ts.Stdout(), strings.ReplaceAll(shown, "\r\n", "\n"))
 	if got := strconv.Itoa(command.ProcessState.ExitCode()); got != args[0] {
@@ -214,9 +219,9 @@ func scriptTerminal(ts *testscript.TestScript, neg bool, args []string) {
 	}
 }
 
-// watchTerminal reads the output until the other end is closed, and sends
-// Ctrl-C when it matches.
-func watchTerminal(master *os.File, enough *regexp.Regexp) string {
+// watchTerminal reads the output until the other end is closed, and types the
+// keys when it matches.
+func watchTerminal(master *os.File, enough *regexp.Regexp, keys string) string {
 	var shown []byte
 	buffer := make([]byte, 4096)
 	for {
@@ -227,7 +232,7 @@ func watchTerminal(master *os.File, enough *regexp.Regexp) string {
 		}
 		if enough != nil && enough.Match(shown) {
 			enough = nil
-			_, _ = master.Write([]byte{3}) // the other end may be closed
+			_, _ = master.WriteString(keys) // the other end may be closed
 		}
 	}
 }

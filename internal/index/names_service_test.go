@@ -2,6 +2,7 @@ package index
 
 import (
 	"context"
+	"fmt"
 	"net/http"
 	"net/http/httptest"
 	"strings"
@@ -104,6 +105,45 @@ func TestNamesOverHTTP(t *testing.T) {
 			t.Errorf("%v %v", set, gone)
 		}
 	})
+}
+
+// The clock of a node may be ten minutes ahead: what it names, and what it renews,
+// is found by another node. One that is a day ahead is named with the difference.
+func TestNamesOfAClockThatIsAhead(t *testing.T) {
+	for _, c := range []struct {
+		ahead time.Duration
+		want  string
+	}{
+		{10 * time.Minute, ""},
+		{-10 * time.Minute, ""},
+		{24 * time.Hour, "24h0m0s ahead of this node's"},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			drawer := newFakeNameStore()
+			issued := time.Now().Add(c.ahead)
+			signed := record.SignName(keyOfNode("alice"), record.Name{Name: "docs", Manifest: address("one"), Seq: 1, Issued: issued, Expires: issued.Add(nameTTL)})
+			testkit.Must(t, drawer.Save("docs", signed.Encode()))
+			alice := open(t, func(s *Spec) { s.Key, s.NameStore = keyOfNode("alice"), drawer })
+			peers := &fakeOverlay{}
+			peers.join("alice", func(_ context.Context, q record.Question) (record.Answer, error) {
+				return alice.Answer(q), nil
+			})
+			r := open(t, withPeers(peers))
+			id, err := record.ParseID("name:docs@" + idOfNode("alice").String())
+			testkit.Must(t, err)
+			found, err := r.Resolve(t.Context(), id, Options{})
+			if c.want == "" && (err != nil || found.Manifest != address("one")) {
+				t.Errorf("%s ahead: %v, %v", c.ahead, found.Manifest, err)
+			}
+			if c.want != "" {
+				synctest.Wait()
+				text := fmt.Sprint(err, r.log.ofType(Lied))
+				if err == nil || !strings.Contains(text, c.want) {
+					t.Errorf("%s ahead: %s", c.ahead, text)
+				}
+			}
+		})
+	}
 }
 
 // Bad names and bad requests are rejected, with what to do.

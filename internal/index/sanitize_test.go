@@ -162,7 +162,7 @@ func TestRecordsThatLie(t *testing.T) {
 		good := signed("bob", "docs", address("new"), 9)
 		forged := *good
 		forged.Manifest = address("evil")
-		future := record.SignName(keyOfNode("bob"), record.Name{Name: "docs", Manifest: address("x"), Seq: 1, Issued: time.Now().Add(time.Hour), Expires: time.Now().Add(2 * time.Hour)})
+		future := record.SignName(keyOfNode("bob"), record.Name{Name: "docs", Manifest: address("x"), Seq: 1, Issued: time.Now().Add(2 * record.MaxAhead), Expires: time.Now().Add(4 * time.Hour)})
 		expired := record.SignName(keyOfNode("bob"), record.Name{Name: "docs", Manifest: address("x"), Seq: 99, Issued: time.Now().Add(-2 * time.Hour), Expires: time.Now().Add(-time.Hour)})
 		for what, lie := range map[string]*record.Name{"forged": &forged, "of another": signed("eve", "docs", address("evil"), 99), "of another name": signed("bob", "other", address("evil"), 99), "from the future": &future} {
 			r := open(t, withEngine(newFakeEngine(target("liar", answersName(lie)), target("honest", func(ctx context.Context, q record.Question) (record.Answer, error) {

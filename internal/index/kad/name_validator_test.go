@@ -66,7 +66,7 @@ func TestRecordsThatDoNotCountAreNotPublished(t *testing.T) {
 	for kind, name := range map[fault.Kind]record.Name{
 		fault.InvalidSig: forged,
 		fault.Expired:    record.SignName(keyNo(1), record.Name{Name: "docs", Seq: 1, Issued: now.Add(-2 * time.Hour), Expires: now.Add(-time.Hour)}),
-		fault.Malformed:  record.SignName(keyNo(1), record.Name{Name: "docs", Seq: 1, Issued: now.Add(time.Hour), Expires: now.Add(2 * time.Hour)}),
+		fault.Malformed:  record.SignName(keyNo(1), record.Name{Name: "docs", Seq: 1, Issued: now.Add(2 * record.MaxAhead), Expires: now.Add(4 * time.Hour)}),
 	} {
 		if err := a.Publish(budget(t), name); fault.KindOf(err) != kind {
 			t.Errorf("%s: %v", kind, err)

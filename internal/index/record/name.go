@@ -146,10 +146,15 @@ func milliseconds(t time.Time) uint64 {
 // Owner is the peer that signed the record.
 func (n Name) Owner() oap.PeerID { return oap.PeerIDOf(n.Key) }
 
+// MaxAhead is how far the clock of the owner of a name may be ahead, at least. It
+// is more than what messages allow: only the owner can sign a record, and one that
+// is dated ahead lives longer by no more than that.
+const MaxAhead = time.Hour
+
 // Check reports whether the record answers the question now. A record of
 // another name is Malformed and one of another peer is InvalidSig, because only
 // a malicious or faulty peer sends one; an expired one is Expired; and one that
-// was issued later than now, by more than skew, is Malformed.
+// was issued later than now, by more than skew and MaxAhead, is Malformed.
 func (n Name) Check(q Question, now time.Time, skew time.Duration) error {
 	switch {
 	case q.Kind != ByName || n.Name != q.Name:
@@ -160,9 +165,9 @@ func (n Name) Check(q Question, now time.Time, skew time.Duration) error {
 	case !now.Before(n.Expires):
 		return fault.New("index.record", fault.Expired, "the record of the name %q expired at %s", truncate(n.Name), n.Expires.Format(time.RFC3339)).
 			Advise("Its owner renews it while it is online. Ask again later, or ask the owner to set the name again.")
-	case n.Issued.After(now.Add(skew)):
-		err := recordError("the record of the name %q was issued at %s, which is still to come", truncate(n.Name), n.Issued.Format(time.RFC3339))
-		err.Next = "Set the clocks of this node and of its peer; they may differ by " + skew.String() + "."
+	case n.Issued.After(now.Add(max(skew, MaxAhead))):
+		err := recordError("the record of the name %q was issued at %s: the clock of its owner is %s ahead of this node's", truncate(n.Name), n.Issued.UTC().Format(time.RFC3339), n.Issued.Sub(now).Round(time.Second))
+		err.Next = "One of the two clocks is wrong: compare them with `date -u`, and set that one. For names they may differ by " + max(skew, MaxAhead).String() + "."
 		return err
 	}
 	return nil

@@ -199,13 +199,13 @@ func TestCheckRecord(t *testing.T) {
 	}{
 		"as asked":                  {question(alice, "docs"), noon, 0},
 		"in its last millisecond":   {question(alice, "docs"), n.Expires.Add(-time.Millisecond), 0},
-		"issued a little ahead":     {question(alice, "docs"), noon.Add(-skew), 0},
+		"issued a little ahead":     {question(alice, "docs"), noon.Add(-record.MaxAhead), 0},
 		"another name":              {question(alice, "other"), noon, fault.Malformed},
 		"another peer":              {question(bob, "docs"), noon, fault.InvalidSig},
 		"for an object":             {record.Question{Kind: record.CID, Name: "docs", Owner: idOf(alice)}, noon, fault.Malformed},
 		"at its end":                {question(alice, "docs"), n.Expires, fault.Expired},
 		"long after":                {question(alice, "docs"), n.Expires.Add(1000 * day), fault.Expired},
-		"before it was issued":      {question(alice, "docs"), noon.Add(-skew - time.Millisecond), fault.Malformed},
+		"before it was issued":      {question(alice, "docs"), noon.Add(-record.MaxAhead - time.Millisecond), fault.Malformed},
 		"of a clock that was reset": {question(alice, "docs"), time.Unix(0, 0), fault.Malformed},
 	} {
 		if err := n.Check(c.q, c.now, skew); c.kind == 0 && err != nil {

@@ -140,7 +140,7 @@ func TestTheSampleChanges(t *testing.T) {
 		changes = append(changes, change)
 	}
 	if len(changes[0].Ops) != 2 || len(changes[1].Ops) != 2 {
-		t.Fatalf("%v", changes)
+		t.Fatalf("%+v", changes)
 	}
 	for i := range changes[0].Ops {
 		var ours, theirs any

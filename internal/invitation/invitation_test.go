@@ -10,9 +10,9 @@ import (
 
 	"micronode/b3"
 	"micronode/fault"
-	"micronode/internal/tokentext"
 	"micronode/internal/oap"
 	"micronode/internal/testkit"
+	"micronode/internal/tokentext"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }

@@ -19,9 +19,10 @@ const (
 )
 
 // MissingRequest asks which of some objects a node does not have. Those that it
-// has are pinned.
+// has are pinned, or named with the class named.
 type MissingRequest struct {
 	Objects []b3.Address `json:"objects"`
+	Class   string       `json:"class,omitempty"` // pinned, which is the default, or named
 }
 
 // MissingResponse is what the node does not have.
@@ -38,10 +39,19 @@ type BatchResponse struct {
 // Missing returns which of some objects, at most MaxBatchObjects, the node does
 // not have. Those that it has are pinned, as Put would do.
 func (c *Client) Missing(ctx context.Context, objects []b3.Address) ([]b3.Address, error) {
+	return c.missing(ctx, objects, false)
+}
+
+// missing is Missing. With named, what the node has is kept for a name only.
+func (c *Client) missing(ctx context.Context, objects []b3.Address, named bool) ([]b3.Address, error) {
 	k := c.newCall(ctx, "client.missing", http.MethodPost, "/o/missing")
 	k.repeatable = true // it changes nothing that a second call would not
 	var answer MissingResponse
-	err := k.doJSON(ctx, MissingRequest{objects}, &answer)
+	request := MissingRequest{Objects: objects}
+	if named {
+		request.Class = classNamed
+	}
+	err := k.doJSON(ctx, request, &answer)
 	return answer.Missing, err
 }
 
@@ -61,8 +71,12 @@ func (b *batch) add(data []byte, address b3.Address) {
 
 // putBatch stores many small objects, and returns how many of them are new. It
 // is retried like Put.
-func (c *Client) putBatch(ctx context.Context, b *batch) (created int, err error) {
-	k := c.newCall(ctx, "client.putbatch", http.MethodPost, "/o/batch")
+func (c *Client) putBatch(ctx context.Context, b *batch, named bool) (created int, err error) {
+	path := "/o/batch"
+	if named {
+		path += "?class=" + classNamed
+	}
+	k := c.newCall(ctx, "client.putbatch", http.MethodPost, path)
 	k.repeatable = true // an object has one address, however often it is put
 	var answer BatchResponse
 	err = k.retry(ctx, func() error {

@@ -79,6 +79,8 @@ func (f *FakeNode) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	switch path := r.URL.Path; {
 	case r.Method == http.MethodPost && (path == "/put" || path == "/o"):
 		f.put(w, r)
+	case path == "/o/missing":
+		refuse(w, r, fault.MethodNotAllowed, "it is of an earlier version")
 	case strings.HasPrefix(path, "/o/"):
 		f.one(w, r, strings.TrimPrefix(path, "/o/"))
 	case strings.HasPrefix(path, "/overlay/"):

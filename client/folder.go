@@ -41,6 +41,10 @@ type FolderOptions struct {
 	// is a link as before.
 	FollowLinks bool
 
+	// Named makes PutFolder store everything for a name of the node, which is
+	// set next: see PutOptions.
+	Named bool
+
 	// Missing is called by GetFolder for an object that the node does not
 	// have, before it requests it once more. If it is nil, that is
 	// FetchAnywhere, and Fetch is set: files are then fetched from as many
@@ -84,7 +88,7 @@ func (c *Client) PutFolder(ctx context.Context, folder string, o FolderOptions) 
 		return Folder{}, err
 	}
 	whole := Folder{Manifest: Manifest{Entries: entries}}
-	p := &folderPutter{client: c, root: root, folder: folder, entries: entries, follow: o.FollowLinks, parallel: o.Parallel, progress: newTally(o.Progress, whole.Manifest.Size())}
+	p := &folderPutter{client: c, root: root, folder: folder, entries: entries, follow: o.FollowLinks, named: o.Named, parallel: o.Parallel, progress: newTally(o.Progress, whole.Manifest.Size())}
 	if len(entries) < manyFiles {
 		err = p.putEach(ctx)
 	} else {
@@ -98,7 +102,7 @@ func (c *Client) PutFolder(ctx context.Context, folder string, o FolderOptions) 
 	if err != nil {
 		return Folder{}, err
 	}
-	object, err := c.Put(ctx, bytes.NewReader(raw), PutOptions{Size: int64(len(raw)), Want: b3.Of(raw)})
+	object, err := c.Put(ctx, bytes.NewReader(raw), PutOptions{Size: int64(len(raw)), Want: b3.Of(raw), Named: o.Named})
 	if err != nil {
 		return Folder{}, err
 	}
@@ -204,6 +208,7 @@ type localFile struct {
 	root   *os.Root
 	label  string // as errors name it
 	follow bool   // it may be a link, to a file in the folder
+	named  bool   // it is kept for a name
 }
 
 // put reads a file twice: once for its address, and again if the node does not
@@ -214,10 +219,17 @@ func (f localFile) put(ctx context.Context, c *Client, entry *Entry, sum *progre
 	}
 	have, err := c.Stat(ctx, entry.B3)
 	if err == nil && have.Size == entry.Size {
-		sum.add(entry.Size)
-		return false, nil
-	}
-	if err != nil && fault.KindOf(err) != fault.NotFound {
+		missing, err := c.missing(ctx, []b3.Address{entry.B3}, f.named) // what is there stays, as if it were put
+		kind := fault.KindOf(err)
+		earlier := kind == fault.NotFound || kind == fault.MethodNotAllowed // the node does not know the question
+		if err != nil && !earlier {
+			return false, withPath(putFolderOp, f.label, err)
+		}
+		if len(missing) == 0 {
+			sum.add(entry.Size)
+			return false, nil
+		}
+	} else if err != nil && fault.KindOf(err) != fault.NotFound {
 		return false, withPath(putFolderOp, f.label, err)
 	}
 	return f.send(ctx, c, *entry, sum)
@@ -244,7 +256,7 @@ func (f localFile) send(ctx context.Context, c *Client, entry Entry, sum *progre
 	}
 	defer file.Close()
 	part := sum.transfer()
-	object, err := c.Put(ctx, file, PutOptions{Size: entry.Size, Want: entry.B3, Progress: part})
+	object, err := c.Put(ctx, file, PutOptions{Size: entry.Size, Want: entry.B3, Named: f.named, Progress: part})
 	if err != nil {
 		return false, withPath(putFolderOp, f.label, err)
 	}

@@ -36,6 +36,7 @@ type folderPutter struct {
 	folder   string // as errors name it
 	entries  []Entry
 	follow   bool // links to files in the folder
+	named    bool // the files are kept for a name
 	parallel int
 	progress *progressSum
 
@@ -43,7 +44,7 @@ type folderPutter struct {
 }
 
 func (p *folderPutter) file(i int) localFile {
-	return localFile{root: p.root, follow: p.follow, label: filepath.Join(p.folder, filepath.FromSlash(p.entries[i].Path))}
+	return localFile{root: p.root, follow: p.follow, named: p.named, label: filepath.Join(p.folder, filepath.FromSlash(p.entries[i].Path))}
 }
 
 // putEach asks for each file, and sends it if it is missing.
@@ -80,7 +81,7 @@ func (p *folderPutter) putMany(ctx context.Context) error {
 	size := int64(0)
 	there := Manifest{Entries: p.entries}.Size()
 	for ask := range slices.Chunk(addresses, MaxBatchObjects) {
-		missing, err := p.client.Missing(ctx, ask)
+		missing, err := p.client.missing(ctx, ask, p.named)
 		switch fault.KindOf(err) {
 		case fault.NotFound, fault.MethodNotAllowed, fault.Timeout:
 			if ctx.Err() == nil {
@@ -132,7 +133,7 @@ func (p *folderPutter) send(ctx context.Context, files []int) error {
 		together.add(data, p.entries[i].B3)
 		size += p.entries[i].Size
 	}
-	created, err := p.client.putBatch(ctx, &together)
+	created, err := p.client.putBatch(ctx, &together, p.named)
 	if err != nil {
 		return withPath(putFolderOp, p.file(files[0]).label+" and others", err)
 	}

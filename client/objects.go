@@ -22,6 +22,9 @@ type Object struct {
 	Created bool       `json:"created"` // by this Put; it was not there before
 }
 
+// classNamed is the class of objects that stay as long as a name stands for them.
+const classNamed = "named"
+
 // PutOptions are the options of Put. All are optional.
 type PutOptions struct {
 	// Size is how many bytes the source holds, if the source itself cannot
@@ -38,6 +41,11 @@ type PutOptions struct {
 	// node may evict it when it needs the space. Otherwise it stays until it
 	// is deleted.
 	Cached bool
+
+	// Named says that the object is put for a name of the node, which is set
+	// next: it stays as long as a name stands for it. One that is pinned
+	// already stays pinned. Cached wins over it.
+	Named bool
 
 	// Unverified says that the source is not trusted: the node evicts nothing
 	// for it until it has verified the address Want, which must be given.
@@ -69,8 +77,11 @@ func (c *Client) Put(ctx context.Context, src io.Reader, o PutOptions) (Object, 
 		path = "/put"
 	}
 	query := url.Values{}
-	if o.Cached {
+	switch {
+	case o.Cached:
 		query.Set("class", "cached")
+	case o.Named:
+		query.Set("class", classNamed)
 	}
 	if o.Unverified && !o.Want.IsZero() {
 		query.Set("want", o.Want.String())

@@ -96,9 +96,9 @@ func Backup(ctx context.Context, folder string, to io.Writer) (*BackupReport, er
 		return nil, &fault.Error{Op: backupOp, Kind: fault.StorageBusy, Detail: "the registry was pruned while it was read", Next: "Make the backup again."}
 	}
 
-	// An object may become pinned while the others are read, which moves it, so
-	// pinned ones are looked for twice.
-	for _, class := range []string{"pinned", "cached", "pinned"} {
+	// An object may be kept for longer while the others are read, which moves it,
+	// so those that are kept are looked for twice.
+	for _, class := range []string{"pinned", "named", "cached", "named", "pinned"} {
 		if err := b.addFolder(objectsFolder+"/"+class, nil); err != nil {
 			return nil, err
 		}

@@ -149,6 +149,15 @@ func (n *Node) newRAM(spec store.RAMSpec) *store.RAM {
 	return ram
 }
 
+// Evict removes one that is cached.
+func (s notifyingStore) Evict(ctx context.Context, address b3.Address) (bool, error) {
+	evicted, err := s.Store.Evict(ctx, address)
+	if evicted {
+		s.onDelete(address)
+	}
+	return evicted, err
+}
+
 // openEdge opens the edge and the store of its cache, which is its own: the
 // answers of origins are evicted by other rules than stored objects.
 func (n *Node) openEdge(ctx context.Context, c Config) (err error) {

@@ -3,6 +3,7 @@ package store
 import (
 	"bufio"
 	"cmp"
+	"context"
 	"encoding/binary"
 	"fmt"
 	"io"
@@ -34,7 +35,7 @@ func (o *ObjectHandler) batchRoutes(class, address []ingress.Param) []ingress.Ro
 			Service: service, Methods: []string{http.MethodPost}, Pattern: missingPattern, Handler: o.handleMissing,
 			Scope: "object:put", Class: ingress.Control, BodyCap: 128 << 10,
 			Docs: ingress.Docs{Summary: "Which of some objects are not stored", Request: client.MissingRequest{},
-				Description: "At most 1024 addresses. Those that are stored are pinned, as a put of them would do: so a client sends only what is missing.",
+				Description: "At most 1024 addresses. Those that are stored are pinned, or named with the class named, as a put of them would do: so a client sends only what is missing.",
 				Responses:   []ingress.Response{{Status: http.StatusOK, Body: client.MissingResponse{}}}, Kinds: []fault.Kind{fault.Malformed}},
 		},
 		{
@@ -65,11 +66,15 @@ func (o *ObjectHandler) handleMissing(w http.ResponseWriter, r *http.Request) er
 	if n := len(request.Objects); n > client.MaxBatchObjects {
 		return fault.New(op, fault.Malformed, "%d objects at once are more than %d", n, client.MaxBatchObjects)
 	}
+	class, err := parseClass(request.Class)
+	if err != nil {
+		return err
+	}
 	answer := client.MissingResponse{Missing: []b3.Address{}}
 	for _, address := range request.Objects {
 		info, err := o.store.Stat(r.Context(), address)
-		if err == nil && info.Class == Cached {
-			err = o.store.Pin(r.Context(), address) // or it might be evicted, and whoever put it would not know
+		if class := info.Class.With(class); err == nil && class != info.Class {
+			err = o.keep(r.Context(), address, class) // or it might be evicted, and whoever put it would not know
 		}
 		switch {
 		case fault.KindOf(err) == fault.NotFound:
@@ -80,6 +85,15 @@ func (o *ObjectHandler) handleMissing(w http.ResponseWriter, r *http.Request) er
 	}
 	w.Header().Set("Cache-Control", "no-store")
 	return ingress.WriteJSON(w, http.StatusOK, answer)
+}
+
+// keep gives an object that is stored the class that a put would give it.
+func (o *ObjectHandler) keep(ctx context.Context, address b3.Address, class Class) error {
+	if class == Pinned {
+		return o.store.Pin(ctx, address)
+	}
+	_, err := o.store.Reclass(ctx, address, Cached, class)
+	return err
 }
 
 // handleBatch stores the objects as they arrive, on the connection's own

@@ -120,12 +120,14 @@ func (c *catalogue) setClassLocked(s *shard, o *object, class Class) {
 	if o.class == class {
 		return
 	}
+	before := o.class
 	o.class = class
-	if class == Cached {
+	switch {
+	case class == Cached:
 		s.addToRing(o)
 		c.pinned.Add(-o.size)
 		c.cached.Add(o.cost)
-	} else {
+	case before == Cached:
 		s.removeFromRing(o)
 		c.pinned.Add(o.size)
 		c.cached.Add(-o.cost)

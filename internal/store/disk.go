@@ -249,24 +249,51 @@ func (d *Disk) removeObject(o *object) {
 	}
 }
 
-func (d *Disk) isPinned(o *object) bool {
+func (d *Disk) classOf(o *object) Class {
 	s := d.shard(o.address)
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return o.class == Pinned
+	return o.class
 }
 
 // Delete removes an object. Its file is removed first: if that fails, nothing
 // has happened. Concurrent calls wait for the lock of the address, and find
 // nothing.
 func (d *Disk) Delete(ctx context.Context, a b3.Address) error {
-	return d.change(ctx, "store.delete", a, func(o *object, path string) error {
-		if err := d.layout.unlink(path); err != nil {
-			return err
+	return d.change(ctx, "store.delete", a, d.deleteObject)
+}
+
+// deleteObject removes an object whose address is locked.
+func (d *Disk) deleteObject(o *object, path string) error {
+	if err := d.layout.unlink(path); err != nil {
+		return err
+	}
+	d.removeObject(o)
+	return d.layout.syncFolder(filepath.Dir(path))
+}
+
+// Evict removes an object if it is cached.
+func (d *Disk) Evict(ctx context.Context, a b3.Address) (evicted bool, err error) {
+	err = d.change(ctx, "store.evict", a, func(o *object, path string) error {
+		if d.classOf(o) != Cached { // it does not change while the address is locked
+			return nil
 		}
-		d.removeObject(o)
-		return d.layout.syncFolder(filepath.Dir(path))
+		evicted = true
+		return d.deleteObject(o, path)
 	})
+	return evicted && err == nil, ignoreNotFound(err)
+}
+
+// Reclass gives an object another class if it has the class from.
+func (d *Disk) Reclass(ctx context.Context, a b3.Address, from, to Class) (changed bool, err error) {
+	err = d.change(ctx, "store.reclass", a, func(o *object, path string) error {
+		if d.classOf(o) != from {
+			return nil
+		}
+		changed = true
+		return d.moveToClass(to)(o, path)
+	})
+	return changed && err == nil, err
 }
 
 // Pin keeps an object until it is deleted.

@@ -23,6 +23,7 @@ import (
 //	tmp/                          bodies that are being written
 //	partial/<hex>                 the front of objects that have not arrived whole
 //	pinned/ab/c/<hex>-<size>      objects, by the first three digits of the address
+//	named/ab/c/<hex>-<size>       objects that stay because names stand for them
 //	cached/ab/c/<hex>-<size>      objects that may be evicted
 //	quarantine/                   corrupt objects, for inspection
 //

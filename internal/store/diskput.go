@@ -49,14 +49,16 @@ func (d *Disk) findForPut(ctx context.Context, a b3.Address, class Class) (info 
 		info = o.info()
 	}
 	s.mu.Unlock()
-	if o == nil || class != Pinned || info.Class == Pinned {
+	if o == nil || info.Class.With(class) == info.Class {
 		return info, o != nil, nil
 	}
-	err = d.change(ctx, opPut, a, d.moveToClass(Pinned))
+	err = d.change(ctx, opPut, a, func(o *object, path string) error {
+		info.Class = d.classOf(o).With(class)
+		return d.moveToClass(info.Class)(o, path)
+	})
 	if fault.KindOf(err) == fault.NotFound {
 		return Info{}, false, nil // it was removed just now
 	}
-	info.Class = Pinned
 	return info, true, err
 }
 
@@ -314,11 +316,8 @@ func (d *Disk) putExisting(o *object, path string, class Class) (Info, error) {
 	s.touch(o)
 	info := o.info()
 	s.mu.Unlock()
-	if class == Pinned {
-		info.Class = Pinned
-		return info, d.moveToClass(Pinned)(o, path)
-	}
-	return info, nil
+	info.Class = info.Class.With(class)
+	return info, d.moveToClass(info.Class)(o, path)
 }
 
 // insertObject makes a new object visible, unless the store is closed.

@@ -63,7 +63,7 @@ func (o *ObjectHandler) Routes() []ingress.Route {
 		{Status: http.StatusCreated, Body: Put{}, Doc: "The object is new. Location is its path."},
 		{Status: http.StatusOK, Body: Put{}, Doc: "The object was already stored."},
 	}
-	class := []ingress.Param{{Name: "class", In: "query", Type: "string", Doc: "pinned objects stay until they are deleted; cached objects may be evicted when space is needed. Default: pinned."},
+	class := []ingress.Param{{Name: "class", In: "query", Type: "string", Doc: "pinned objects stay until they are deleted; named objects while a name of the node stands for them; cached objects may be evicted when space is needed. Default: pinned."},
 		{Name: "want", In: "query", Type: "string", Doc: "The address that the body must have. Nothing is evicted for the body before it is verified; with another address, nothing is stored."}}
 	address := []ingress.Param{{Name: "b3", In: "path", Type: "string", Required: true, Doc: "The address: b3: and 64 hex digits."}}
 	return append([]ingress.Route{
@@ -161,14 +161,21 @@ func parsePutQuery(r *http.Request) (class Class, want b3.Address, err error) {
 			return Pinned, want, fault.Wrap("objects.put", err)
 		}
 	}
-	switch text := query.Get("class"); text {
-	case "", Pinned.String():
-		return Pinned, want, nil
-	case Cached.String():
-		return Cached, want, nil
-	default:
-		return Pinned, want, &fault.Error{Op: "objects.put", Kind: fault.Malformed, Detail: "unknown class of objects", Next: "Write class=pinned or class=cached, or leave it out."}
+	class, err = parseClass(query.Get("class"))
+	return class, want, err
+}
+
+// parseClass parses the class of an object that is put. It is Pinned by default.
+func parseClass(text string) (Class, error) {
+	if text == "" {
+		return Pinned, nil
 	}
+	for _, class := range []Class{Pinned, Named, Cached} {
+		if text == class.String() {
+			return class, nil
+		}
+	}
+	return Pinned, &fault.Error{Op: "objects.put", Kind: fault.Malformed, Detail: "unknown class of objects", Next: "Write class=pinned, class=named or class=cached, or leave it out."}
 }
 
 func writePutResponse(w http.ResponseWriter, r *http.Request, info Info, created bool) error {

@@ -174,7 +174,7 @@ func (o *ObjectCache) offer(ctx context.Context, source Opener, handle Handle) {
 	if _, there := o.copyOf(address); there {
 		return
 	}
-	if info, err := source.Stat(ctx, address); err != nil || info.Class != Pinned {
+	if info, err := source.Stat(ctx, address); err != nil || info.Class == Cached {
 		return
 	}
 	o.addCopy(ctx, source, address, body)

@@ -16,25 +16,27 @@ const (
 	partObjectsPath = "/part/store/objects"
 	partUsagePath   = "/part/store/usage"
 	partPinsPath    = "/part/store/pins/"
+	partClassesPath = "/part/store/classes/"
 )
 
 // objectResponse describes an object to another process.
 type objectResponse struct {
 	Address b3.Address `json:"address"`
 	Size    int64      `json:"size"`
-	Cached  bool       `json:"cached,omitempty"`
+	Class   string     `json:"class,omitempty"` // pinned if it is empty
 }
 
 func (o objectResponse) info() Info {
-	info := Info{Address: o.Address, Size: o.Size}
-	if o.Cached {
-		info.Class = Cached
-	}
-	return info
+	class, _ := parseClass(o.Class) // what another version says, and this one does not know, is pinned
+	return Info{Address: o.Address, Size: o.Size, Class: class}
 }
 
 func newObjectResponse(info Info) objectResponse {
-	return objectResponse{info.Address, info.Size, info.Class == Cached}
+	answer := objectResponse{Address: info.Address, Size: info.Size}
+	if info.Class != Pinned {
+		answer.Class = info.Class.String()
+	}
+	return answer
 }
 
 // listResponse is a page of the list of objects.
@@ -60,6 +62,8 @@ func (o *ObjectHandler) PartRoutes() []ingress.Route {
 		route(http.MethodGet, partUsagePath, "The usage of the store, for another part of the node", o.handleUsage),
 		route(http.MethodPut, partPinsPath+"{b3}", "Pin an object, for another part of the node", o.handlePin),
 		route(http.MethodDelete, partPinsPath+"{b3}", "Unpin an object, for another part of the node", o.handleUnpin),
+		route(http.MethodPut, partClassesPath+"{b3}", "Change the class of an object if it has a certain one, for another part of the node", o.handleReclass),
+		route(http.MethodDelete, partObjectsPath+"/{b3}", "Remove an object if it is cached, for another part of the node", o.handleEvict),
 	}
 }
 
@@ -127,4 +131,41 @@ func (o *ObjectHandler) setClass(w http.ResponseWriter, r *http.Request, class C
 	}
 	w.WriteHeader(http.StatusNoContent)
 	return nil
+}
+
+// changedResponse reports whether an object was of the class that it had to be.
+type changedResponse struct {
+	Changed bool `json:"changed"`
+}
+
+func (o *ObjectHandler) handleReclass(w http.ResponseWriter, r *http.Request) error {
+	address, err := b3.Parse(r.PathValue("b3"))
+	if err != nil {
+		return fault.Wrap("store.reclass", err)
+	}
+	from, err := parseClass(r.URL.Query().Get("from"))
+	if err != nil {
+		return err
+	}
+	to, err := parseClass(r.URL.Query().Get("to"))
+	if err != nil {
+		return err
+	}
+	changed, err := o.store.Reclass(r.Context(), address, from, to)
+	if err != nil {
+		return err
+	}
+	return ingress.WriteJSON(w, http.StatusOK, changedResponse{changed})
+}
+
+func (o *ObjectHandler) handleEvict(w http.ResponseWriter, r *http.Request) error {
+	address, err := b3.Parse(r.PathValue("b3"))
+	if err != nil {
+		return fault.Wrap("store.evict", err)
+	}
+	evicted, err := o.store.Evict(r.Context(), address)
+	if err != nil {
+		return err
+	}
+	return ingress.WriteJSON(w, http.StatusOK, changedResponse{evicted})
 }

@@ -112,6 +112,32 @@ func (r *RAM) Unpin(ctx context.Context, a b3.Address) error {
 	return r.withObject(ctx, "store.unpin", a, func(s *shard, o *object) { r.setClassLocked(s, o, Cached) })
 }
 
+// Reclass gives an object another class if it has the class from.
+func (r *RAM) Reclass(ctx context.Context, a b3.Address, from, to Class) (changed bool, err error) {
+	err = r.withObject(ctx, "store.reclass", a, func(s *shard, o *object) {
+		if changed = o.class == from; changed {
+			r.setClassLocked(s, o, to)
+		}
+	})
+	return changed, err
+}
+
+// Evict removes an object if it is cached.
+func (r *RAM) Evict(ctx context.Context, a b3.Address) (bool, error) {
+	var gone *object
+	err := r.withObject(ctx, "store.evict", a, func(s *shard, o *object) {
+		if o.class == Cached {
+			s.remove(o)
+			r.uncount(o)
+			gone = o
+		}
+	})
+	if gone != nil {
+		r.release(gone)
+	}
+	return gone != nil, ignoreNotFound(err)
+}
+
 // Usage reports how much is held.
 func (r *RAM) Usage() Usage {
 	u := r.usage()
@@ -181,6 +207,14 @@ func (r *RAM) freeBlocks(blocks [][]byte) {
 
 func notFound(op string, a b3.Address) error {
 	return fault.New(op, fault.NotFound, "%s is not stored here", a)
+}
+
+// ignoreNotFound is the error, unless it says that there is no such object.
+func ignoreNotFound(err error) error {
+	if fault.KindOf(err) == fault.NotFound {
+		return nil
+	}
+	return err
 }
 
 func closed(op string) error {

@@ -74,9 +74,7 @@ func (r *RAM) findForPut(a b3.Address, class Class) (info Info, here bool) {
 // held.
 func (r *RAM) putExisting(s *shard, o *object, class Class) Info {
 	s.touch(o)
-	if class == Pinned {
-		r.setClassLocked(s, o, Pinned)
-	}
+	r.setClassLocked(s, o, o.class.With(class))
 	return o.info()
 }
 

@@ -65,20 +65,29 @@ func (r *Remote) Put(ctx context.Context, src io.Reader, o PutOptions) (Info, bo
 		}
 		src = bytes.NewReader(nil)
 	}
-	object, err := r.client.Put(ctx, src, client.PutOptions{Size: max(o.Size, 0), Want: o.Want, Cached: o.Class == Cached, Unverified: o.Unverified})
+	object, err := r.client.Put(ctx, src, client.PutOptions{Size: max(o.Size, 0), Want: o.Want, Cached: o.Class == Cached, Named: o.Class == Named, Unverified: o.Unverified})
 	if err != nil {
 		return Info{}, false, fault.Wrap(op, err)
 	}
 	return Info{Address: object.Address, Size: object.Size, Class: o.Class}, object.Created, nil
 }
 
-// putExisting is a put of an existing object: it may become pinned by it.
+// putExisting is a put of an existing object: it may become pinned or named by
+// it.
 func (r *Remote) putExisting(ctx context.Context, info Info, class Class) (Info, bool, error) {
-	if class == Pinned && info.Class == Cached {
-		if err := r.Pin(ctx, info.Address); err != nil {
-			return Info{}, false, err
-		}
-		info.Class = Pinned
+	before := info.Class
+	info.Class = before.With(class)
+	if info.Class == before {
+		return info, false, nil
+	}
+	var err error
+	if info.Class == Pinned {
+		err = r.Pin(ctx, info.Address)
+	} else {
+		_, err = r.Reclass(ctx, info.Address, before, info.Class)
+	}
+	if err != nil {
+		return Info{}, false, err
 	}
 	return info, false, nil
 }
@@ -125,6 +134,20 @@ func (r *Remote) Pin(ctx context.Context, a b3.Address) error {
 // Unpin lets it be evicted when space is needed.
 func (r *Remote) Unpin(ctx context.Context, a b3.Address) error {
 	return fault.Wrap("store.unpin", r.client.Call(ctx, "DELETE", partPinsPath+a.String(), nil, nil))
+}
+
+// Reclass gives an object another class if it has the class from.
+func (r *Remote) Reclass(ctx context.Context, a b3.Address, from, to Class) (bool, error) {
+	var answer changedResponse
+	err := r.client.Call(ctx, "PUT", partClassesPath+a.String()+"?from="+from.String()+"&to="+to.String(), nil, &answer)
+	return answer.Changed, fault.Wrap("store.reclass", err)
+}
+
+// Evict removes an object if it is cached.
+func (r *Remote) Evict(ctx context.Context, a b3.Address) (bool, error) {
+	var answer changedResponse
+	err := r.client.Call(ctx, "DELETE", partObjectsPath+"/"+a.String(), nil, &answer)
+	return answer.Changed, fault.Wrap("store.evict", err)
 }
 
 // Verify reads an object as any client does, and compares it with its address.

@@ -52,7 +52,7 @@ func (d *Disk) prepare() error {
 	if err := d.lockFolder(filepath.Join(root, lockName)); err != nil {
 		return err
 	}
-	for _, name := range []string{tempName, partialName, Pinned.String(), Cached.String(), quarantineName} {
+	for _, name := range []string{tempName, partialName, Pinned.String(), Named.String(), Cached.String(), quarantineName} {
 		if err := os.MkdirAll(filepath.Join(root, name), folderMode); err != nil {
 			_ = d.lock.Close()
 			return folderFault(root, err)
@@ -145,13 +145,13 @@ func (d *Disk) dropPartials(most int, bytes int64) bool {
 	})
 }
 
-// scan finds every object. Pinned ones come first, so that of two files with
-// the same object, which this package never makes, the pinned one stays.
+// scan finds every object. What is kept longer comes first, so that of two files
+// with the same object, which this package never makes, that one stays.
 func (d *Disk) scan() error {
 	if err := d.quarantine.countExisting(filepath.Join(d.layout.root, quarantineName)); err != nil {
 		return err
 	}
-	for _, class := range []Class{Pinned, Cached} {
+	for _, class := range []Class{Pinned, Named, Cached} {
 		err := forEachEntry(filepath.Join(d.layout.root, class.String()), func(first string, _ fs.DirEntry) error {
 			return forEachEntry(first, func(second string, _ fs.DirEntry) error {
 				return forEachEntry(second, func(path string, entry fs.DirEntry) error {

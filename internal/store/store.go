@@ -22,14 +22,31 @@ const (
 	// Cached objects can be fetched again from elsewhere and are evicted when
 	// space is needed.
 	Cached
+
+	// Named objects stay as long as a name of the node stands for them. Whoever
+	// keeps the names makes them Cached when none does.
+	Named
 )
 
-// String returns the class as written in logs and tests.
+// String returns the class as written in logs, in answers and on disk.
 func (c Class) String() string {
-	if c == Cached {
+	switch c {
+	case Cached:
 		return "cached"
+	case Named:
+		return "named"
+	default:
+		return "pinned"
 	}
-	return "pinned"
+}
+
+// With returns the class of an object of this class after it was put with
+// another: the one that keeps it longer.
+func (c Class) With(put Class) Class {
+	if c == Cached || put == Pinned {
+		return put
+	}
+	return c
 }
 
 // Info describes an object.
@@ -57,8 +74,8 @@ type PutOptions struct {
 	// StoreFull.
 	Unverified bool
 
-	// Class is what a new object becomes. An existing object becomes Pinned if
-	// this says so, and never the other way round.
+	// Class is what a new object becomes. An existing object becomes Pinned, or
+	// Named if it was Cached, if this says so, and never the other way round.
 	Class Class
 
 	// Resume, if it is given, makes the store keep what has arrived of Want when
@@ -106,6 +123,10 @@ type Deleter interface {
 	// Delete makes the object invisible at once. Open handles can be read to
 	// the end. It is fault.NotFound if there is no such object.
 	Delete(ctx context.Context, a b3.Address) error
+
+	// Evict does the same if the object is Cached, and reports whether it was.
+	// It is false, too, if there is no such object.
+	Evict(ctx context.Context, a b3.Address) (bool, error)
 }
 
 // MaxPage is how many objects a page of List has at most.
@@ -125,6 +146,11 @@ type Lister interface {
 type Pinner interface {
 	Pin(ctx context.Context, a b3.Address) error
 	Unpin(ctx context.Context, a b3.Address) error
+
+	// Reclass gives an object another class if it has the class from, and
+	// reports whether it had: what somebody else has pinned meanwhile stays
+	// pinned. It is fault.NotFound if there is no such object.
+	Reclass(ctx context.Context, a b3.Address, from, to Class) (bool, error)
 }
 
 // Verifier checks stored objects.

@@ -62,5 +62,5 @@ func (h *diskHandle) warmBytes() (warmObject, bool) {
 		_ = buffer.Close() // documented to be nil
 		return warmObject{}, false
 	}
-	return warmObject{TemplateValues: ingress.TemplateValues{Done: buffer}, body: buffer.body[:], cacheable: h.disk.isPinned(h.object)}, true
+	return warmObject{TemplateValues: ingress.TemplateValues{Done: buffer}, body: buffer.body[:], cacheable: h.disk.classOf(h.object) != Cached}, true
 }

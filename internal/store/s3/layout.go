@@ -13,6 +13,7 @@ const (
 	folderData       = "data/"       // the bytes of an object, as they are
 	folderTree       = "tree/"       // the outboard of an object that is not small
 	folderPinned     = "pinned/"     // an empty key for each object that is pinned
+	folderNamed      = "named/"      // an empty key for each object that is named; one that is pinned too is pinned
 	folderTemporary  = "tmp/"        // bodies that are being uploaded, and deleted objects that are still open
 	folderQuarantine = "quarantine/" // corrupt objects, for inspection
 )
@@ -20,6 +21,7 @@ const (
 func (b *bucket) dataKey(a b3.Address) string       { return b.keyOf(folderData, a) }
 func (b *bucket) treeKey(a b3.Address) string       { return b.keyOf(folderTree, a) }
 func (b *bucket) pinnedKey(a b3.Address) string     { return b.keyOf(folderPinned, a) }
+func (b *bucket) namedKey(a b3.Address) string      { return b.keyOf(folderNamed, a) }
 func (b *bucket) quarantineKey(a b3.Address) string { return b.keyOf(folderQuarantine, a) }
 
 // temporaryKey returns a unique key.

@@ -7,8 +7,8 @@ import (
 	"micronode/internal/store"
 )
 
-// List returns a page of objects. A page costs a call for the objects and one
-// for the pinned/ keys.
+// List returns a page of objects. A page costs a call for the objects, one for
+// the named/ keys and one for the pinned/ keys.
 func (s *Store) List(ctx context.Context, after b3.Address, limit int) ([]store.Info, error) {
 	const op = "store.list"
 	ctx, cancel, err := s.begin(ctx, op)
@@ -28,18 +28,23 @@ func (s *Store) list(ctx context.Context, op string, after b3.Address, limit int
 	if err != nil || len(page) == 0 {
 		return nil, hideUnauthorized(err)
 	}
-	i := 0
-	err = s.walk(ctx, op, folderPinned, after, limit, func(a b3.Address, _ int64) bool {
-		for i < len(page) && string(page[i].Address[:]) < string(a[:]) {
-			i++
+	for _, kept := range []struct {
+		folder string
+		class  store.Class
+	}{{folderNamed, store.Named}, {folderPinned, store.Pinned}} { // what is both is pinned
+		i := 0
+		err = s.walk(ctx, op, kept.folder, after, limit, func(a b3.Address, _ int64) bool {
+			for i < len(page) && string(page[i].Address[:]) < string(a[:]) {
+				i++
+			}
+			if i < len(page) && page[i].Address == a {
+				page[i].Class = kept.class
+			}
+			return i < len(page)
+		})
+		if err != nil {
+			return nil, hideUnauthorized(err)
 		}
-		if i < len(page) && page[i].Address == a {
-			page[i].Class = store.Pinned
-		}
-		return i < len(page)
-	})
-	if err != nil {
-		return nil, hideUnauthorized(err)
 	}
 	return page, nil
 }

@@ -86,11 +86,12 @@ func (s *Store) findForPut(ctx context.Context, a b3.Address, class store.Class)
 // stripe.
 func (s *Store) putExisting(ctx context.Context, a b3.Address, size int64, class store.Class) (info store.Info, err error) {
 	info = store.Info{Address: a, Size: size}
-	if class == store.Pinned {
-		return info, s.pin(ctx, opPut, a, size)
+	before, err := s.class(ctx, opPut, a)
+	if err != nil {
+		return info, err
 	}
-	info.Class, err = s.class(ctx, opPut, a)
-	return info, err
+	info.Class = before.With(class)
+	return info, s.setClass(ctx, opPut, a, size, before, info.Class)
 }
 
 // bucketPut is a body that is being uploaded. It belongs to the one Put that
@@ -294,9 +295,9 @@ func (s *Store) commit(ctx context.Context, info store.Info, tree b3.Outboard, p
 			s.objects.Add(1)
 			s.bytes.Add(info.Size)
 		}
-		if created && info.Class == store.Cached {
+		if created {
 			kept = info
-			return nil
+			return s.setClass(ctx, opPut, a, info.Size, store.Cached, info.Class)
 		}
 		kept, err = s.putExisting(ctx, a, info.Size, info.Class)
 		return err

@@ -97,7 +97,7 @@ func (s *Store) Recount(ctx context.Context) error {
 		for _, info := range page {
 			u.Objects++
 			u.Bytes += info.Size
-			if info.Class == store.Pinned {
+			if info.Class != store.Cached {
 				u.Pinned += info.Size
 			}
 			after = info.Address

@@ -157,47 +157,96 @@ func (s *Store) find(ctx context.Context, op string, a b3.Address) (item, error)
 
 func (s *Store) class(ctx context.Context, op string, a b3.Address) (store.Class, error) {
 	pinned, err := s.bucket.has(ctx, op, s.bucket.pinnedKey(a))
-	if pinned {
-		return store.Pinned, nil
+	if err != nil || pinned {
+		return store.Pinned, hideUnauthorized(err)
+	}
+	named, err := s.bucket.has(ctx, op, s.bucket.namedKey(a))
+	if named {
+		return store.Named, nil
 	}
 	return store.Cached, hideUnauthorized(err)
 }
 
 // Pin keeps an object until it is deleted.
 func (s *Store) Pin(ctx context.Context, a b3.Address) error {
-	const op = "store.pin"
-	return s.withObject(ctx, op, a, func(ctx context.Context, found item) error {
-		return s.pin(ctx, op, a, found.size)
-	})
-}
-
-// pin creates the pinned/ key of an object. The caller holds the stripe.
-func (s *Store) pin(ctx context.Context, op string, a b3.Address, size int64) error {
-	created, err := s.bucket.putNew(ctx, op, s.bucket.pinnedKey(a), nil)
-	if created {
-		s.pinned.Add(size)
-	}
-	return hideUnauthorized(err)
+	return s.change(ctx, "store.pin", a, func(store.Class) store.Class { return store.Pinned })
 }
 
 // Unpin makes an object cached.
 func (s *Store) Unpin(ctx context.Context, a b3.Address) error {
-	const op = "store.unpin"
+	return s.change(ctx, "store.unpin", a, func(store.Class) store.Class { return store.Cached })
+}
+
+// Reclass gives an object another class if it has the class from.
+func (s *Store) Reclass(ctx context.Context, a b3.Address, from, to store.Class) (changed bool, err error) {
+	err = s.change(ctx, "store.reclass", a, func(class store.Class) store.Class {
+		if changed = class == from; changed {
+			return to
+		}
+		return class
+	})
+	return changed && err == nil, err
+}
+
+// Evict removes an object if it is cached.
+func (s *Store) Evict(ctx context.Context, a b3.Address) (evicted bool, err error) {
+	const op = "store.evict"
+	err = s.withObject(ctx, op, a, func(ctx context.Context, found item) error {
+		class, err := s.class(ctx, op, a)
+		if err != nil || class != store.Cached {
+			return err
+		}
+		l, err := s.preserveOpen(ctx, op, a, found)
+		if err != nil {
+			return err
+		}
+		evicted = true
+		return s.removeObject(ctx, op, a, found, l)
+	})
+	if fault.KindOf(err) == fault.NotFound {
+		return false, nil
+	}
+	return evicted && err == nil, err
+}
+
+// change gives an existing object the class that next says.
+func (s *Store) change(ctx context.Context, op string, a b3.Address, next func(store.Class) store.Class) error {
 	return s.withObject(ctx, op, a, func(ctx context.Context, found item) error {
-		return s.unpin(ctx, op, a, found.size)
+		class, err := s.class(ctx, op, a)
+		if err != nil {
+			return err
+		}
+		return s.setClass(ctx, op, a, found.size, class, next(class))
 	})
 }
 
-// unpin removes the pinned/ key, if there is one. The caller holds the stripe.
-func (s *Store) unpin(ctx context.Context, op string, a b3.Address, size int64) error {
-	pinned, err := s.bucket.has(ctx, op, s.bucket.pinnedKey(a))
-	if err != nil || !pinned {
-		return hideUnauthorized(err)
+// setClass gives an object another class. The caller holds the stripe. What
+// keeps it longer is created before the other is removed, so that it is kept at
+// every moment.
+func (s *Store) setClass(ctx context.Context, op string, a b3.Address, size int64, from, to store.Class) (err error) {
+	if from == to {
+		return nil
 	}
-	if err := s.bucket.remove(ctx, op, s.bucket.pinnedKey(a)); err != nil {
-		return hideUnauthorized(err)
+	switch to {
+	case store.Pinned:
+		_, err = s.bucket.putNew(ctx, op, s.bucket.pinnedKey(a), nil)
+	case store.Named:
+		_, err = s.bucket.putNew(ctx, op, s.bucket.namedKey(a), nil)
 	}
-	s.pinned.Add(-size)
+	if err == nil && from == store.Pinned {
+		err = s.bucket.remove(ctx, op, s.bucket.pinnedKey(a))
+	}
+	if err == nil && to != store.Named && from != store.Cached {
+		err = s.bucket.remove(ctx, op, s.bucket.namedKey(a)) // what was pinned may have had one, too
+	}
+	switch {
+	case err != nil:
+		return hideUnauthorized(err)
+	case from == store.Cached:
+		s.pinned.Add(size)
+	case to == store.Cached:
+		s.pinned.Add(-size)
+	}
 	return nil
 }
 
@@ -220,8 +269,8 @@ func (s *Store) withObject(ctx context.Context, op string, a b3.Address, do func
 // Delete makes an object invisible. While this node has it open, it is kept
 // under a temporary key.
 //
-// The pinned/ key of an object is removed before the object is, and a put
-// creates it after the object. So, whatever puts and deletes of other nodes
+// The pinned/ and named/ keys of an object are removed before the object is, and a
+// put creates them after the object. So, whatever puts and deletes of other nodes
 // come in between, an object that exists at the end and was put as pinned is
 // pinned.
 func (s *Store) Delete(ctx context.Context, a b3.Address) error {
@@ -238,7 +287,11 @@ func (s *Store) Delete(ctx context.Context, a b3.Address) error {
 // removeObject makes an object invisible, and counts its bytes as lingering
 // while it is open. The caller holds the stripe.
 func (s *Store) removeObject(ctx context.Context, op string, a b3.Address, found item, l *openObject) error {
-	if err := s.unpin(ctx, op, a, found.size); err != nil {
+	class, err := s.class(ctx, op, a)
+	if err != nil {
+		return err
+	}
+	if err := s.setClass(ctx, op, a, found.size, class, store.Cached); err != nil {
 		return err
 	}
 	if err := s.bucket.remove(ctx, op, found.key); err != nil {

@@ -21,6 +21,8 @@ var budgetChecks = []Check{
 	{Name: "open objects stay", bounded: true, rule: budgetOpen},
 	{Name: "objects in use stay", bounded: true, rule: budgetUsed},
 	{Name: "pin and unpin take effect", bounded: true, rule: budgetPin},
+	{Name: "named objects stay until they are released", bounded: true, rule: budgetNamed},
+	{Name: "a class changes only from what it was", rule: changeClass},
 	{Name: "many half-finished puts keep to the budget", bounded: true, rule: budgetHalfFinished},
 }
 
@@ -217,6 +219,63 @@ func budgetPin(c *subject) {
 	c.setClassTwice("Unpin", c.s.Unpin, a, store.Cached)
 	c.floodCached(4, nil)
 	c.lacks(data)
+}
+
+func budgetNamed(c *subject) {
+	data := c.sixteenth(1)
+	a := c.put(data, store.Named)
+	c.floodCached(3, nil)
+	c.holds(data)
+	if changed, err := c.s.Reclass(c.ctx, a, store.Named, store.Cached); err != nil || !changed {
+		c.Fatalf("a named object was not released: %t, %v", changed, err)
+	}
+	c.floodCached(4, nil)
+	c.lacks(data)
+}
+
+func changeClass(c *subject) {
+	data := content(1, 3000)
+	a := c.put(data, store.Named)
+	for _, step := range []struct {
+		from, to store.Class
+		changed  bool
+		want     store.Class
+	}{
+		{store.Cached, store.Pinned, false, store.Named},
+		{store.Named, store.Pinned, true, store.Pinned},
+		{store.Named, store.Cached, false, store.Pinned}, // somebody pinned it meanwhile
+		{store.Pinned, store.Named, true, store.Named},
+		{store.Named, store.Cached, true, store.Cached},
+		{store.Cached, store.Named, true, store.Named},
+	} {
+		changed, err := c.s.Reclass(c.ctx, a, step.from, step.to)
+		info, statErr := c.s.Stat(c.ctx, a)
+		if err != nil || statErr != nil || changed != step.changed || info.Class != step.want {
+			c.Fatalf("from %s to %s: %t, %v, and it is %s, %v; want %t and %s", step.from, step.to, changed, err, info.Class, statErr, step.changed, step.want)
+		}
+		c.checkTotals()
+	}
+	evict := func(want bool) {
+		c.Helper()
+		if evicted, err := c.s.Evict(c.ctx, a); err != nil || evicted != want {
+			c.Fatalf("evict: %t, %v; want %t", evicted, err, want)
+		}
+	}
+	evict(false) // it is named
+	if err := c.s.Pin(c.ctx, a); err != nil {
+		c.Fatal(err)
+	}
+	evict(false)
+	c.holds(data)
+	if err := c.s.Unpin(c.ctx, a); err != nil {
+		c.Fatal(err)
+	}
+	evict(true)
+	c.lacks(data)
+	evict(false) // it is not there
+	if _, err := c.s.Reclass(c.ctx, a, store.Named, store.Cached); fault.KindOf(err) != fault.NotFound {
+		c.Fatalf("reclass of what is not there: %v", err)
+	}
 }
 
 // setClassTwice pins or unpins, twice: the second time changes nothing.

@@ -112,6 +112,7 @@ func durableClass(c *subject) {
 			{func() error { return nil }, store.Cached},
 			{func() error { return c.s.Pin(c.ctx, a) }, store.Pinned},
 			{func() error { return c.s.Unpin(c.ctx, a) }, store.Cached},
+			{func() error { _, err := c.s.Reclass(c.ctx, a, store.Cached, store.Named); return err }, store.Named},
 			{func() error {
 				_, _, err := c.s.Put(c.ctx, bytes.NewReader(data), known(data, store.Pinned))
 				return err

@@ -119,9 +119,11 @@ func (f *fake) insert(data []byte, class store.Class) (store.Info, bool) {
 
 func (f *fake) putExisting(a b3.Address, it *item, class store.Class) store.Info {
 	f.touch(it)
-	if class == store.Pinned && !f.has("does not pin again") || f.has("unpins by a put") {
+	if kept := it.class.With(class); kept != it.class && !f.has("does not pin again") || f.has("unpins by a put") {
 		f.addTotals(it, -1)
-		it.class = class
+		if it.class = kept; f.has("unpins by a put") {
+			it.class = class
+		}
 		f.addTotals(it, 1)
 	}
 	return store.Info{Address: a, Size: int64(len(it.data)), Class: it.class}
@@ -139,7 +141,7 @@ func (f *fake) touch(it *item) {
 func (f *fake) addTotals(it *item, n int64) {
 	f.usage.Objects += n
 	f.usage.Bytes += n * int64(len(it.data))
-	if it.class == store.Pinned {
+	if it.class != store.Cached {
 		f.usage.Pinned += n * int64(len(it.data))
 	}
 }
@@ -227,7 +229,7 @@ func (f *fake) reserve(n int64) bool {
 }
 
 func (f *fake) isEvictable(it *item) bool {
-	return (it.class == store.Cached || f.has("evicts pinned")) && (it.handles == 0 || f.has("evicts open"))
+	return (it.class == store.Cached || f.has("evicts pinned") || it.class == store.Named && f.has("evicts what is named")) && (it.handles == 0 || f.has("evicts open"))
 }
 
 // evict removes the least recently used object.
@@ -329,6 +331,29 @@ func (f *fake) Unpin(ctx context.Context, a b3.Address) error {
 		return f.find(ctx, a, func(*item) {})
 	}
 	return f.reclass(ctx, a, store.Cached)
+}
+
+func (f *fake) Reclass(ctx context.Context, a b3.Address, from, to store.Class) (changed bool, err error) {
+	err = f.find(ctx, a, func(it *item) {
+		if changed = it.class == from || f.has("unpins what was pinned"); changed {
+			f.addTotals(it, -1)
+			it.class = to
+			f.addTotals(it, 1)
+		}
+	})
+	return changed, err
+}
+
+func (f *fake) Evict(ctx context.Context, a b3.Address) (evicted bool, err error) {
+	err = f.find(ctx, a, func(it *item) {
+		if evicted = it.class == store.Cached || f.has("evicts more than cached"); evicted {
+			f.remove(a, it)
+		}
+	})
+	if fault.KindOf(err) == fault.NotFound {
+		err = nil
+	}
+	return evicted, err
 }
 
 func (f *fake) List(ctx context.Context, after b3.Address, limit int) (page []store.Info, err error) {

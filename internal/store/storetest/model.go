@@ -75,7 +75,7 @@ func (m *model) end(seed uint64) {
 func (m *model) step() {
 	m.Helper()
 	data := m.contents[m.random.IntN(len(m.contents))]
-	switch m.random.IntN(8) {
+	switch m.random.IntN(10) {
 	case 0, 1, 2:
 		m.insert(data)
 	case 3:
@@ -87,6 +87,10 @@ func (m *model) step() {
 	case 5:
 		m.remove(data)
 	case 6:
+		m.swapClass(data, store.Class(m.random.IntN(3)), store.Class(m.random.IntN(3)))
+	case 7:
+		m.evictOne(data)
+	case 8:
 		m.reclass(data, "pin", m.s.Pin(m.ctx, b3.Of(data)), store.Pinned)
 	default:
 		m.reclass(data, "unpin", m.s.Unpin(m.ctx, b3.Of(data)), store.Cached)
@@ -97,7 +101,7 @@ func (m *model) step() {
 func (m *model) insert(data []byte) {
 	m.Helper()
 	a := b3.Of(data)
-	opt := store.PutOptions{Size: store.Unknown, Class: store.Class(m.random.IntN(2))}
+	opt := store.PutOptions{Size: store.Unknown, Class: store.Class(m.random.IntN(3))}
 	if m.random.IntN(2) == 0 {
 		opt.Size = int64(len(data))
 	}
@@ -116,8 +120,8 @@ func (m *model) insert(data []byte) {
 	switch {
 	case old == nil:
 		m.objects[a] = &modelObject{data: data, class: opt.Class, visible: true}
-	case opt.Class == store.Pinned:
-		old.class = store.Pinned
+	case opt.Class == store.Pinned || old.class == store.Cached:
+		old.class = opt.Class
 	}
 	want := store.Info{Address: a, Size: int64(len(data)), Class: m.objects[a].class}
 	if err != nil || created != (old == nil) || info != want {
@@ -169,6 +173,35 @@ func (m *model) reclass(data []byte, what string, err error, class store.Class) 
 	}
 }
 
+// swapClass changes the class of an object if it has a certain one.
+func (m *model) swapClass(data []byte, from, to store.Class) {
+	m.Helper()
+	it := m.objects[b3.Of(data)]
+	changed, err := m.s.Reclass(m.ctx, b3.Of(data), from, to)
+	m.found("reclass", err, it)
+	if want := it != nil && it.class == from; changed != want {
+		m.Fatalf("reclass from %v to %v: changed %t, want %t", from, to, changed, want)
+	}
+	if changed {
+		it.class = to
+	}
+}
+
+// evictOne removes an object if it is cached.
+func (m *model) evictOne(data []byte) {
+	m.Helper()
+	a := b3.Of(data)
+	it := m.objects[a]
+	evicted, err := m.s.Evict(m.ctx, a)
+	if want := it != nil && it.class == store.Cached; err != nil || evicted != want {
+		m.Fatalf("evict: %t, %v; want %t", evicted, err, want)
+	}
+	if evicted {
+		delete(m.objects, a)
+		it.visible = false
+	}
+}
+
 // found checks that an operation succeeds exactly if the object exists.
 func (m *model) found(what string, err error, it *modelObject) {
 	m.Helper()
@@ -190,7 +223,7 @@ func (m *model) compare(seed uint64, step int) {
 		infos = append(infos, info)
 		want.Objects++
 		want.Bytes += info.Size
-		if it.class == store.Pinned {
+		if it.class != store.Cached {
 			want.Pinned += info.Size
 		}
 	}

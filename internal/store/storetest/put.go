@@ -199,7 +199,10 @@ func putClass(c *subject) {
 	a := c.put(data, store.Cached)
 	for _, step := range []struct{ put, want store.Class }{
 		{store.Cached, store.Cached},
+		{store.Named, store.Named},
+		{store.Cached, store.Named},
 		{store.Pinned, store.Pinned},
+		{store.Named, store.Pinned},
 		{store.Cached, store.Pinned},
 	} {
 		for _, want := range []b3.Address{{}, a} {

@@ -241,7 +241,7 @@ func (s *subject) checkTotals() {
 		}
 		want.Objects++
 		want.Bytes += info.Size
-		if info.Class == store.Pinned {
+		if info.Class != store.Cached {
 			want.Pinned += info.Size
 		}
 		s.checkObject(info)

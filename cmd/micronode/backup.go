@@ -18,7 +18,7 @@ type backupCommand struct {
 
 // Help is shown by backup --help.
 func (backupCommand) Help() string {
-	return `The node may run meanwhile: all that it acknowledged before the backup began is in it. The file has the keys of the node in it, so keep it as you keep them. Left out is what the node makes anew: the cache of origins, and the catalogue of search.
+	return `The node may run meanwhile: all that it acknowledged before the backup began is in it. The file has the keys of the node in it, so keep it as you keep them. Left out is what the node makes anew: the cache of origins, and the catalogue of search. An object that is damaged is left out, too: it is named, and the exit code is not 0, but the backup is there.
 
 Examples:
 
@@ -50,7 +50,10 @@ func (b *backupCommand) Run(ctx context.Context, c *console) error {
 		return errors.Join(err, os.Remove(draft))
 	}
 	c.printBackup(b.File, report)
-	return nil
+	for _, one := range report.Damaged {
+		c.notice("damaged, and not in it: %s", one.Address)
+	}
+	return report.DamageError()
 }
 
 func (c *console) printBackup(name string, report *node.BackupReport) {

@@ -19,6 +19,7 @@ import (
 	"micronode/b3"
 	"micronode/fault"
 	"micronode/internal/disk"
+	"micronode/internal/terminal"
 )
 
 // A backup is a tar of a node's folder, made while the node runs, with a list
@@ -39,9 +40,25 @@ const (
 
 // BackupReport is what a backup has in it.
 type BackupReport struct {
-	Version int          `json:"version"`
-	Made    time.Time    `json:"made"`
-	Files   []BackupFile `json:"files"`
+	Version int           `json:"version"`
+	Made    time.Time     `json:"made"`
+	Files   []BackupFile  `json:"files"`
+	Damaged []DamagedFile `json:"damaged,omitempty"` // objects that are not in it
+}
+
+// DamagedFile is a file of an object that has not the bytes of its address.
+type DamagedFile struct {
+	Path    string     `json:"path"` // in the folder, with slashes
+	Address b3.Address `json:"address"`
+}
+
+// DamageError returns why a backup is not of everything, or nil.
+func (r *BackupReport) DamageError() error {
+	if len(r.Damaged) == 0 {
+		return nil
+	}
+	return fault.New(backupOp, fault.IntegrityFail, "%s damaged and not in the backup; all the rest is", terminal.Pluralize(len(r.Damaged), "object")).
+		Advise("Get them again with micronode get or micronode put, or remove them with micronode rm, and make another backup. Check the disk (dmesg, smartctl).")
 }
 
 // BackupFile is a file of a backup.
@@ -166,7 +183,8 @@ func (b *backup) addFile(path, below string) error {
 			return folderError(path, err)
 		}
 		if body.Sum() != address {
-			return nil // the node puts it aside as soon as somebody asks for it
+			b.noteDamaged(below, address) // the node puts it aside as soon as somebody asks for it
+			return nil
 		}
 		if _, err := file.Seek(0, io.SeekStart); err != nil {
 			return folderError(path, err)
@@ -174,6 +192,13 @@ func (b *backup) addFile(path, below string) error {
 	}
 	b.done[below] = true
 	return b.write(below, info.Size(), file)
+}
+
+// noteDamaged notes an object that is left out. A folder may be read twice.
+func (b *backup) noteDamaged(path string, address b3.Address) {
+	if !slices.ContainsFunc(b.report.Damaged, func(one DamagedFile) bool { return one.Address == address }) {
+		b.report.Damaged = append(b.report.Damaged, DamagedFile{path, address})
+	}
 }
 
 // write writes a file of a known length, and lists it with its hash.

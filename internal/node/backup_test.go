@@ -205,6 +205,39 @@ func TestABackupOfALink(t *testing.T) {
 	}
 }
 
+// A damaged object is left out of a backup, which names it; the rest is in it.
+func TestABackupNamesWhatIsDamaged(t *testing.T) {
+	folder := filepath.Join(t.TempDir(), "node")
+	first, c := persistent(t, folder)
+	bad, err := c.Put(t.Context(), strings.NewReader("to be damaged"), client.PutOptions{Named: true})
+	testkit.Must(t, err)
+	good, err := c.Put(t.Context(), strings.NewReader("sound"), client.PutOptions{})
+	testkit.Must(t, err)
+	first.stop()
+	<-first.ended
+	digits := strings.TrimPrefix(bad.Address.String(), b3.Prefix)
+	path := filepath.Join(folder, objectsFolder, "named", digits[:2], digits[2:3], digits+"-13")
+	testkit.Must(t, os.WriteFile(path, []byte("it is damaged"), 0o600))
+
+	var file bytes.Buffer
+	made, err := Backup(t.Context(), folder, &file)
+	testkit.Must(t, err)
+	if len(made.Damaged) != 1 || made.Damaged[0].Address != bad.Address || fault.KindOf(made.DamageError()) != fault.IntegrityFail {
+		t.Errorf("damaged are %+v, %v", made.Damaged, made.DamageError())
+	}
+	restored, err := Restore(t.Context(), &file, filepath.Join(t.TempDir(), "node"))
+	testkit.Must(t, err)
+	if !slices.ContainsFunc(restored.Files, func(one BackupFile) bool {
+		return strings.Contains(one.Path, strings.TrimPrefix(good.Address.String(), b3.Prefix))
+	}) {
+		t.Error("the sound object is not in it")
+	}
+	whole := BackupReport{}
+	if err := whole.DamageError(); err != nil {
+		t.Errorf("of a whole backup: %v", err)
+	}
+}
+
 // A backup that is not whole restores nothing.
 func TestADamagedBackup(t *testing.T) {
 	folder := filepath.Join(t.TempDir(), "node")

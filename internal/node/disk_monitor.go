@@ -15,6 +15,7 @@ import (
 	files "micronode/internal/disk"
 	"micronode/internal/flow"
 	"micronode/internal/observe"
+	"micronode/internal/store"
 )
 
 const (
@@ -47,8 +48,10 @@ type diskMonitor struct {
 	checkWritable func() error // needs an answer of the file system, and no device
 	write         func() error
 	sync          func() error
-	read          func() error  // from the device, and not from the kernel's memory of it
-	requestCount  func() uint64 // of the node since its start
+	read          func() error          // from the device, and not from the kernel's memory of it
+	requestCount  func() uint64         // of the node since its start
+	objects       *observe.Dependency   // degraded while objects are damaged
+	damaged       func() []store.Damage // those; nil if there is no store here
 
 	currentStep atomic.Pointer[probeStep] // nil while none is under way
 	lastResult  atomic.Pointer[error]     // of the last probe
@@ -74,6 +77,10 @@ func (n *Node) newDiskMonitor() *diskMonitor {
 		read:          func() error { return readDevice(lock) },
 		reads:         n.readiness.Dependency(service, "disk reads", observe.ForReads),
 		requestCount:  n.requestCount,
+		objects:       n.readiness.Dependency("store", "objects", observe.ForReads),
+	}
+	if objects, ok := n.store.(*store.Disk); ok {
+		d.damaged = objects.Damaged
 	}
 	d.setResult(d.checkFree())
 	d.report()
@@ -161,6 +168,7 @@ func (d *diskMonitor) Serve(ctx context.Context) error {
 // report updates readiness: a step that has taken too long, or the result of
 // the last probe.
 func (d *diskMonitor) report() {
+	d.reportDamage()
 	q := d.currentStep.Load()
 	overdue := q != nil && time.Since(q.since) > q.timeout
 	if overdue && q.reads {
@@ -187,6 +195,20 @@ func (d *diskMonitor) report() {
 		d.dependency.Down(fmt.Sprintf("the disk of %s fails: %v", d.folder, err),
 			"Check dmesg for errors of the device, and replace it. Until then, no write is acknowledged.")
 	}
+}
+
+// reportDamage updates readiness: objects that were found damaged, until they are
+// here again or were removed.
+func (d *diskMonitor) reportDamage() {
+	if d.damaged == nil {
+		d.objects.Up()
+		return
+	}
+	if all := d.damaged(); len(all) > 0 {
+		d.objects.Degraded(describeDamage(all), damagedNext)
+		return
+	}
+	d.objects.Up()
 }
 
 // checkWritable removes a file that does not exist. The file system must agree

@@ -37,6 +37,7 @@ func newTestDisk(t *testing.T) *testDisk {
 	d.room.Store(diskMinFree)
 	d.diskMonitor = &diskMonitor{
 		folder: "/home/node", dependency: d.readiness.Dependency(service, "disk", observe.ForWrites), reads: d.readiness.Dependency(service, "disk reads", observe.ForReads),
+		objects: d.readiness.Dependency("store", "objects", observe.ForReads),
 		read: func() error {
 			if until := d.unread.Load(); until != nil {
 				<-*until

@@ -7,6 +7,7 @@ import (
 	"io"
 	"log/slog"
 	"net/url"
+	"strings"
 	"sync/atomic"
 	"time"
 
@@ -16,6 +17,7 @@ import (
 	"micronode/internal/flow"
 	"micronode/internal/observe"
 	"micronode/internal/store"
+	"micronode/internal/terminal"
 )
 
 // objectCacheDivisor is the fraction of the store's budget that prepared
@@ -31,7 +33,9 @@ func (n *Node) openStore(ctx context.Context, c Config) (err error) {
 	case c.Store.URL != "":
 		n.store, err = openS3(ctx, n.inventory, c.Store)
 	case n.folder != nil:
-		n.store, err = store.OpenDisk(c.Store.DiskSpec(n.folder.join(objectsFolder)))
+		spec := c.Store.DiskSpec(n.folder.join(objectsFolder))
+		spec.Damaged = n.onDamaged
+		n.store, err = store.OpenDisk(spec)
 	default:
 		if err = c.Store.CheckRAM(); err == nil {
 			n.store = n.newRAM(c.Store.RAMSpec(true))
@@ -47,6 +51,41 @@ func (n *Node) openStore(ctx context.Context, c Config) (err error) {
 	})
 	n.registerStoreMetrics()
 	return nil
+}
+
+// onDamaged logs an object that was found damaged. It is not here any more.
+func (n *Node) onDamaged(one store.Damage) {
+	file := one.Path
+	if file == "" {
+		file = "gone"
+	}
+	n.logAsync(slog.LevelError, "an object is damaged", "address", one.Address.String(), "bytes", one.Size, "class", one.Class.String(), "file", file, "next", damagedNext)
+}
+
+// damagedNext is how to get a damaged object again.
+const damagedNext = "Put it again with micronode put, or fetch it from a node that has it with micronode get, and pin it. If nobody needs it: micronode rm. If there are more, check the disk (dmesg, smartctl)."
+
+// maxNamedDamages is how many damaged objects readiness names.
+const maxNamedDamages = 3
+
+// describeDamage says which objects are damaged.
+func describeDamage(all []store.Damage) string {
+	var text strings.Builder
+	fmt.Fprintf(&text, "%s damaged: ", terminal.Pluralize(len(all), "object"))
+	for i, one := range all[:min(len(all), maxNamedDamages)] {
+		if i > 0 {
+			text.WriteString("; ")
+		}
+		where := "its file is gone"
+		if one.Path != "" {
+			where = "its file is now " + one.Path
+		}
+		fmt.Fprintf(&text, "%s, %s", one.Address, where)
+	}
+	if more := len(all) - maxNamedDamages; more > 0 {
+		fmt.Fprintf(&text, "; and %d more, in the log", more)
+	}
+	return text.String()
 }
 
 // notifyingStore is a store that reports every new object, and those that are
@@ -110,6 +149,15 @@ func (s notifyingStore) Delete(ctx context.Context, address b3.Address) error {
 	return err
 }
 
+// Evict removes one that is cached.
+func (s notifyingStore) Evict(ctx context.Context, address b3.Address) (bool, error) {
+	evicted, err := s.Store.Evict(ctx, address)
+	if evicted {
+		s.onDelete(address)
+	}
+	return evicted, err
+}
+
 // onStored tells the index and the library of an object that was stored from
 // outside.
 func (n *Node) onStored(address b3.Address) {
@@ -147,15 +195,6 @@ func (n *Node) newRAM(spec store.RAMSpec) *store.RAM {
 	ram := store.NewRAM(spec)
 	n.purger.Register(ram.Trim)
 	return ram
-}
-
-// Evict removes one that is cached.
-func (s notifyingStore) Evict(ctx context.Context, address b3.Address) (bool, error) {
-	evicted, err := s.Store.Evict(ctx, address)
-	if evicted {
-		s.onDelete(address)
-	}
-	return evicted, err
 }
 
 // openEdge opens the edge and the store of its cache, which is its own: the

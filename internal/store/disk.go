@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"sync/atomic"
+	"time"
 
 	"micronode/b3"
 	"micronode/fault"
@@ -25,6 +26,7 @@ type Disk struct {
 	layout     diskLayout
 	lock       *os.File
 	quarantine quarantine
+	damages    damages
 	partials
 
 	// writers counts running changes of the folder, and one for the store until
@@ -53,6 +55,10 @@ type DiskSpec struct {
 	// MaxObject is how large one object may be; zero for the size of the
 	// budget.
 	MaxObject int64
+
+	// Damaged is called for each object that is found corrupt. It must not block.
+	// Nil if nobody wants to know.
+	Damaged func(Damage)
 
 	// Sync makes the store wait until what it acknowledges is on the disk,
 	// where a power cut cannot undo it. A cache that can be filled again does
@@ -85,6 +91,7 @@ func newDisk(spec DiskSpec) *Disk {
 		limited:   spec.Budget != 0,
 		maxObject: limit,
 		layout:    diskLayout{root: spec.Folder, sync: spec.Sync},
+		damages:   damages{report: spec.Damaged},
 	}
 	if spec.MaxObject > 0 && spec.MaxObject < limit {
 		d.maxObject, d.capped = spec.MaxObject, true
@@ -216,7 +223,9 @@ func (d *Disk) checkMissing(ctx context.Context, op string, a b3.Address) error 
 	}
 	if _, err := os.Lstat(path); errors.Is(err, fs.ErrNotExist) {
 		d.integrityFails.Add(1)
+		class := d.classOf(o)
 		d.removeObject(o)
+		d.damages.add(Damage{Address: a, Size: o.size, Class: class, At: time.Now()})
 	}
 	return nil
 }
@@ -256,11 +265,20 @@ func (d *Disk) classOf(o *object) Class {
 	return o.class
 }
 
-// Delete removes an object. Its file is removed first: if that fails, nothing
+// Delete removes an object, or forgets one that was found corrupt. Its file is removed first: if that fails, nothing
 // has happened. Concurrent calls wait for the lock of the address, and find
 // nothing.
 func (d *Disk) Delete(ctx context.Context, a b3.Address) error {
-	return d.change(ctx, "store.delete", a, d.deleteObject)
+	err := d.change(ctx, "store.delete", a, d.deleteObject)
+	switch fault.KindOf(err) {
+	case 0:
+		d.forgetDamaged(a)
+	case fault.NotFound:
+		if d.forgetDamaged(a) {
+			return nil
+		}
+	}
+	return err
 }
 
 // deleteObject removes an object whose address is locked.
@@ -366,12 +384,13 @@ func (d *Disk) quarantineObject(o *object) {
 		s.mu.Unlock()
 		return
 	}
-	path := d.path(o)
+	path, class := d.path(o), o.class
 	s.mu.Unlock()
 	defer d.unlockAddress(o.address)
 	d.integrityFails.Add(1)
 	d.removeObject(o)
-	d.quarantine.add(&d.layout, path, fileLength(o.size))
+	aside := d.quarantine.add(&d.layout, path, fileLength(o.size))
+	d.damages.add(Damage{Address: o.address, Size: o.size, Class: class, Path: aside, At: time.Now()})
 }
 
 // lockAddress waits until an address is unlocked, and locks it.

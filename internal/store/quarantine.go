@@ -35,23 +35,24 @@ func (q *quarantine) reserve(length int64) bool {
 	return true
 }
 
-// add moves a file into quarantine, or removes it. If both fail, the next read
-// of the file reports the error.
-func (q *quarantine) add(layout *diskLayout, path string, length int64) {
+// add moves a file into quarantine, and returns where it is, or removes it. If both
+// fail, the next read of the file reports the error.
+func (q *quarantine) add(layout *diskLayout, path string, length int64) (aside string) {
 	if q.reserve(length) {
 		name := filepath.Base(path) + "." + strconv.FormatInt(time.Now().UnixNano(), 36)
 		to := filepath.Join(layout.root, quarantineName, name)
 		if layout.rename(path, to) == nil {
 			_ = layout.syncFolders(to, path) // it may come back, and be found corrupt again
-			return
+			return to
 		}
 	}
 	_ = layout.remove(path)
+	return ""
 }
 
-// countExisting counts the files from earlier runs.
-func (q *quarantine) countExisting(folder string) error {
-	return forEachEntry(folder, func(_ string, entry fs.DirEntry) error {
+// countExisting counts the files from earlier runs, and calls found for each.
+func (q *quarantine) countExisting(folder string, found func(path string, at time.Time)) error {
+	return forEachEntry(folder, func(path string, entry fs.DirEntry) error {
 		info, err := entry.Info()
 		if err != nil && !os.IsNotExist(err) {
 			return err
@@ -59,6 +60,7 @@ func (q *quarantine) countExisting(folder string) error {
 		if err == nil {
 			q.files++
 			q.bytes += info.Size()
+			found(path, info.ModTime())
 		}
 		return nil
 	})

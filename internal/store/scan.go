@@ -148,7 +148,7 @@ func (d *Disk) dropPartials(most int, bytes int64) bool {
 // scan finds every object. What is kept longer comes first, so that of two files
 // with the same object, which this package never makes, that one stays.
 func (d *Disk) scan() error {
-	if err := d.quarantine.countExisting(filepath.Join(d.layout.root, quarantineName)); err != nil {
+	if err := d.quarantine.countExisting(filepath.Join(d.layout.root, quarantineName), d.rememberQuarantined); err != nil {
 		return err
 	}
 	for _, class := range []Class{Pinned, Named, Cached} {
@@ -203,7 +203,8 @@ func (d *Disk) addFile(class Class, first, second, path string, entry fs.DirEntr
 	}
 	if info.Size() != fileLength(size) {
 		d.integrityFails.Add(1)
-		d.quarantine.add(&d.layout, path, info.Size())
+		aside := d.quarantine.add(&d.layout, path, info.Size())
+		d.damages.add(Damage{Address: a, Size: size, Class: class, Path: aside, At: time.Now()})
 		return nil
 	}
 	if d.shard(a).objects[a] != nil {

@@ -29,6 +29,7 @@ type Provider struct {
 	Score    float64  `json:"score"`           // from 0 to 1
 	Latency  string   `json:"latency"`         // local, near, medium, far or unknown
 	LastSeen int64    `json:"last_seen_s"`     // seconds since it was last seen; -1 if unknown
+	Self     bool     `json:"self,omitempty"`  // it is the node that answers
 }
 
 // Resolution is the answer of GET /resolve/{id}.
@@ -71,6 +72,24 @@ type NameRecord struct {
 	Issued   time.Time  `json:"issued,omitzero"`
 	Expires  time.Time  `json:"expires,omitzero"`
 	Shadowed bool       `json:"shadowed,omitempty"` // the registry holds the name and takes precedence
+	Shared   string     `json:"shared,omitempty"`   // the name as other nodes resolve it: name:docs@<peer-id>
+	Missing  int        `json:"missing,omitempty"`  // objects that it stands for and that the node does not have, if it was just set
+	Released Released   `json:"released,omitzero"`  // of what it stood for before, if it was just set
+}
+
+// Released is what a node may evict because no name stands for it any more.
+type Released struct {
+	Objects int    `json:"objects,omitempty"`
+	Bytes   int64  `json:"bytes,omitempty"`
+	Kept    string `json:"kept,omitempty"` // why everything is kept, if it is
+}
+
+// Collected is the answer of POST /admin/gc: what was removed, or with a dry run
+// what would be.
+type Collected struct {
+	Objects int   `json:"objects"`
+	Bytes   int64 `json:"bytes"`
+	DryRun  bool  `json:"dry_run,omitempty"`
 }
 
 // NameList is the answer of GET /names: one page of the node's own names, in
@@ -207,6 +226,37 @@ func (c *Client) SetName(ctx context.Context, name string, manifest b3.Address) 
 		return NameRecord{}, k.unexpected(nil, "it says that the name stands for %s, not %s", answer.Manifest, manifest)
 	}
 	return answer, nil
+}
+
+// CheckName asks whether a name of the node can be set, before what it is to
+// stand for is put: its form, whether the registry holds it, and whether the
+// capability allows it. A node of an earlier version does not know, and any name
+// is good for it.
+func (c *Client) CheckName(ctx context.Context, name string) error {
+	k, err := c.nameCall(ctx, "client.checkname", http.MethodPost, name)
+	if err != nil {
+		return err
+	}
+	k.path += "/check"
+	k.repeatable = true
+	err = k.doJSON(ctx, nil, nil)
+	if kind := fault.KindOf(err); kind == fault.NotFound || kind == fault.MethodNotAllowed || kind == fault.NoRoute {
+		return nil
+	}
+	return err
+}
+
+// Collect removes all objects of the node that are neither pinned nor named. With
+// a dry run it only says what it would remove. It requires the scope object:rm.
+func (c *Client) Collect(ctx context.Context, dryRun bool) (Collected, error) {
+	path := "/admin/gc"
+	if dryRun {
+		path += "?dry_run=true"
+	}
+	k := c.newCall(ctx, "client.collect", http.MethodPost, path)
+	k.repeatable = true // a second call finds what the first has left
+	var answer Collected
+	return answer, k.doJSON(ctx, nil, &answer)
 }
 
 // DeleteName removes a name of the node. An unknown name is [fault.NotFound].

@@ -24,16 +24,17 @@ type InvitationRequest struct {
 // Invitation is an invitation, or a share. The string is in the answer that made
 // it, and nowhere else.
 type Invitation struct {
-	Invitation string    `json:"invitation,omitempty"`
-	ID         string    `json:"id"`
-	Name       string    `json:"name,omitempty"`
-	Share      bool      `json:"share,omitempty"`
-	Expires    time.Time `json:"expires"`
-	Uses       int       `json:"uses"`
-	UsedBy     []string  `json:"used_by"`          // peer IDs
-	Addrs      []string  `json:"addrs,omitempty"`  // of the node, as they are in the string
-	Opened     bool      `json:"opened,omitempty"` // the overlay listens beyond this machine now, and did not before
-	Reach      string    `json:"reach,omitempty"`  // from where the node can be reached, in words
+	Invitation string     `json:"invitation,omitempty"`
+	ID         string     `json:"id"`
+	Name       string     `json:"name,omitempty"`
+	Share      bool       `json:"share,omitempty"`
+	Object     b3.Address `json:"object,omitzero"` // that is shared
+	Expires    time.Time  `json:"expires"`
+	Uses       int        `json:"uses"`
+	UsedBy     []string   `json:"used_by"`          // peer IDs
+	Addrs      []string   `json:"addrs,omitempty"`  // of the node, as they are in the string
+	Opened     bool       `json:"opened,omitempty"` // the overlay listens beyond this machine now, and did not before
+	Reach      string     `json:"reach,omitempty"`  // from where the node can be reached, in words
 }
 
 // InvitationList is the answer of GET /overlay/invitations.

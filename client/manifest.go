@@ -109,6 +109,12 @@ func (e Entry) append(raw []byte) []byte {
 	return append(raw, `"}`...)
 }
 
+// ManifestBegin is how many bytes of an object MayBeManifest needs.
+const ManifestBegin = int64(len(manifestHead))
+
+// MayBeManifest reports whether an object with this beginning may be a manifest.
+func MayBeManifest(begin []byte) bool { return bytes.HasPrefix(begin, []byte(manifestHead)) }
+
 // DecodeManifest reads a manifest, and rejects as [fault.Malformed] what
 // Encode would not have written: other JSON for the same thing, files outside
 // of the folder, a file that is also a folder, more than the bounds allow. If

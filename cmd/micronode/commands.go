@@ -37,6 +37,7 @@ type commands struct {
 	Get        getCommand        `cmd:"" group:"objects" help:"Fetch an object or a folder, and verify it."`
 	Ls         lsCommand         `cmd:"" group:"objects" help:"List the objects of the node."`
 	Du         duCommand         `cmd:"" group:"objects" help:"Show how much each name takes."`
+	Gc         gcCommand         `cmd:"" group:"objects" help:"Remove what is neither pinned nor named."`
 	Rm         rmCommand         `cmd:"" group:"objects" help:"Remove objects, or names with their content, from the node."`
 	Name       nameCommand       `cmd:"" group:"index" help:"Set, show and remove the names of the node."`
 	Resolve    resolveCommand    `cmd:"" group:"index" help:"Resolve a name or an address, and list its providers."`

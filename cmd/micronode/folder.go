@@ -53,7 +53,7 @@ func (f *folderProgress) clear() {
 func (p *putCommand) putFolder(ctx context.Context, c *console, node *client.Client, name string) (storedFile, error) {
 	bar := &folderProgress{console: c, name: name}
 	skipped := 0
-	result, err := node.PutFolder(ctx, name, client.FolderOptions{Progress: bar.set, FollowLinks: p.Follow, Skipped: func(path, kind string) {
+	result, err := node.PutFolder(ctx, name, client.FolderOptions{Progress: bar.set, FollowLinks: p.Follow, Named: p.named, Skipped: func(path, kind string) {
 		skipped++
 		c.notice("skipped %s: it is %s", path, kind)
 	}})

@@ -217,7 +217,7 @@ func TestPuttingAFolder(t *testing.T) {
 		}
 		printed = append(printed, one)
 	}
-	if len(printed) != 3 || printed[0].Size != 3 || printed[2] != (storedFile{folder, mustParse(t, manifest), int64(len(node.objects[manifest])), "", 0}) {
+	if len(printed) != 3 || printed[0].Size != 3 || printed[2] != (storedFile{File: folder, Address: mustParse(t, manifest), Size: int64(len(node.objects[manifest]))}) {
 		t.Errorf("%+v", printed)
 	}
 

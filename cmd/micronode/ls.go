@@ -17,14 +17,14 @@ import (
 
 type lsCommand struct {
 	Names []string `arg:"" optional:"" name:"name" help:"List only what these stand for: names, such as name:docs, or addresses of folders."`
-	Sort  string   `enum:"address,size" default:"address" help:"The order: address, or size with the largest first."`
+	Sort  string   `enum:"address,size,class" default:"address" help:"The order: address; size, with the largest first; or class, with what is pinned first."`
 	nodeFlags
 	outputFlags
 }
 
 // Help is shown by ls --help.
 func (lsCommand) Help() string {
-	return `Each line is an object: its address, its size, whether it is pinned or may be evicted, and the names of this node that it belongs to. The files of a folder are objects of their own, and so is its manifest. micronode name ls lists the names.
+	return `Each line is an object: its address, its size, its class, and the names of this node that it belongs to. It is pinned if it was put or pinned by hand, named if it stays because names stand for it, and cached if it may be evicted. The files of a folder are objects of their own, and so is its manifest. micronode name ls lists the names.
 
 Examples:
 
@@ -65,8 +65,14 @@ func (l *lsCommand) Run(ctx context.Context, c *console) error {
 		}
 		list = slices.DeleteFunc(list, func(one listedObject) bool { return !wanted[one.Address] })
 	}
-	if l.Sort == "size" {
+	switch l.Sort {
+	case "size":
 		slices.SortStableFunc(list, func(a, b listedObject) int { return cmp.Compare(b.Size, a.Size) })
+	case "class":
+		order := []string{"pinned", "named", "cached"}
+		slices.SortStableFunc(list, func(a, b listedObject) int {
+			return cmp.Compare(slices.Index(order, a.Class), slices.Index(order, b.Class))
+		})
 	}
 	switch {
 	case c.json:
@@ -97,6 +103,44 @@ Example:
     micronode du`
 }
 
+type gcCommand struct {
+	DryRun bool `help:"Only say how much it would remove."`
+	nodeFlags
+	outputFlags
+}
+
+// Help is shown by gc --help.
+func (gcCommand) Help() string {
+	return `Removed are the objects that were fetched from other nodes, and those that were unpinned: by micronode unpin, or because a name was set to something else. What is pinned stays, and so does what a name of the node, the registry, an open proposal or a share stands for. The node evicts the same objects by itself when it needs the space.
+
+Examples:
+
+    micronode gc --dry-run
+    micronode gc`
+}
+
+// Run removes what nobody keeps.
+func (g *gcCommand) Run(ctx context.Context, c *console) error {
+	node, err := g.dial()
+	if err != nil {
+		return err
+	}
+	defer node.Close()
+	result, err := node.Collect(ctx, g.DryRun)
+	if err != nil {
+		return err
+	}
+	switch {
+	case c.json:
+		c.printJSON(result)
+	case g.DryRun:
+		c.print("%s, %s would be removed\n", terminal.Pluralize(result.Objects, "object"), terminal.FormatBytes(float64(result.Bytes)))
+	default:
+		c.print("%s, %s removed\n", terminal.Pluralize(result.Objects, "object"), terminal.FormatBytes(float64(result.Bytes)))
+	}
+	return nil
+}
+
 // usedBytes is the output for a name, for what has none, and for the sum.
 type usedBytes struct {
 	Name    string `json:"name,omitempty"`
@@ -108,7 +152,7 @@ type usedBytes struct {
 func (u *usedBytes) add(one listedObject) {
 	u.Objects++
 	u.Bytes += one.Size
-	if one.Class == "pinned" {
+	if one.Class != "cached" {
 		u.Pinned += one.Size
 	}
 }

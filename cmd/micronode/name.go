@@ -62,7 +62,7 @@ func expandName(ctx context.Context, node *client.Client, text string) (string, 
 
 type nameSet struct {
 	Name    string `arg:"" help:"The name, such as docs."`
-	Address string `arg:"" help:"The address to set, such as b3:af13…"`
+	Address string `arg:"" help:"The address to set, such as b3:af13…, or another name, such as name:old."`
 	nodeFlags
 	outputFlags
 }
@@ -71,15 +71,17 @@ type nameSet struct {
 func (nameSet) Help() string {
 	return `A name is in lower case, has no white space at its ends and no @. A name that the registry holds cannot be set. Other nodes see the change when their cached record expires, or when they ask this node.
 
-Example:
+A name keeps what it stands for. What it stood for before may be evicted from then on, unless it is pinned, or another name stands for it. With another name, it is set to what that stands for now.
 
-    micronode name set docs b3:af13…`
+Examples:
+
+    micronode name set docs b3:af13…
+    micronode name set docs-before name:docs`
 }
 
 // Run sets the name.
 func (n *nameSet) Run(ctx context.Context, c *console) error {
-	address, err := parseAddress(n.Address)
-	if err != nil {
+	if _, err := parseAddress(n.Address); err != nil && !strings.HasPrefix(n.Address, namePrefix) && !mayBeName(n.Address) {
 		return err
 	}
 	node, err := n.dial()
@@ -87,15 +89,23 @@ func (n *nameSet) Run(ctx context.Context, c *console) error {
 		return err
 	}
 	defer node.Close()
-	record, err := node.SetName(ctx, bareName(n.Name), address)
+	if err := node.CheckName(ctx, bareName(n.Name)); err != nil {
+		return err
+	}
+	all, err := addressesOf(ctx, node, n.Address)
+	if err != nil {
+		return err
+	}
+	record, err := node.SetName(ctx, bareName(n.Name), all[0])
 	if err != nil {
 		return err
 	}
 	if c.json {
 		c.printJSON(record)
-	} else {
-		c.print("%s  name:%s\n", record.Manifest, sanitize([]byte(record.Name)))
+		return nil
 	}
+	c.print("%s  name:%s\n", record.Manifest, sanitize([]byte(record.Name)))
+	c.noticeReleased(record.Released)
 	return nil
 }
 
@@ -201,7 +211,7 @@ type nameRm struct {
 
 // Help is shown by name rm --help.
 func (nameRm) Help() string {
-	return `Only the name is removed; the object stays. Other nodes may cache the name for at most a day.
+	return `Only the name is removed. What only it stood for stays until the node needs the space, unless it is pinned; rm removes it at once. Other nodes may cache the name for at most a day.
 
 Example:
 

@@ -16,6 +16,7 @@ import (
 	"micronode/client"
 	"micronode/fault"
 	"micronode/internal/invitation"
+	"micronode/internal/terminal"
 )
 
 type putCommand struct {
@@ -23,6 +24,7 @@ type putCommand struct {
 	Name   string   `placeholder:"NAME" help:"Set this name of the node to the stored object or folder."`
 	Follow bool     `help:"Store a file that a link in a folder leads to, if it is in the folder too. Without it links are skipped."`
 	quiet  bool     // no line for each file of a folder
+	named  bool     // what is stored is kept for a name
 	nodeFlags
 	outputFlags
 }
@@ -33,7 +35,7 @@ func (putCommand) Help() string {
 
 One line is printed for each file. If one of several files fails, the others are still stored.
 
-For a folder, all files are stored, several at once, and then a manifest with their addresses; its line is the last. Objects that the node has already are not sent again. Links, devices and empty folders are skipped, the first two with a line each; --follow stores the files that links inside of the folder lead to. With --name the name is set after everything is stored.
+For a folder, all files are stored, several at once, and then a manifest with their addresses; its line is the last. Objects that the node has already are not sent again. Links, devices and empty folders are skipped, the first two with a line each; --follow stores the files that links inside of the folder lead to. With --name the name is checked first, and set after everything is stored. It keeps what it stands for: what it stood for before may be evicted from then on, unless it is pinned, or another name stands for it. Without --name everything is pinned.
 
 Examples:
 
@@ -50,6 +52,9 @@ type storedFile struct {
 	Size    int64      `json:"size"`
 	Name    string     `json:"name,omitempty"`    // the name that was set for it
 	Skipped int        `json:"skipped,omitempty"` // links and devices in the folder that are not stored
+
+	Shared   string          `json:"shared,omitempty"`  // the name as other nodes know it
+	Released client.Released `json:"released,omitzero"` // of what the name stood for before
 }
 
 const putOp = "put"
@@ -65,23 +70,86 @@ func (p *putCommand) Run(ctx context.Context, c *console) error {
 		return err
 	}
 	defer node.Close()
+	if p.named = p.Name != ""; p.named {
+		if err := node.CheckName(ctx, bareName(p.Name)); err != nil {
+			return err
+		}
+	}
 	return c.forEach(ctx, putOp, p.Files, func(name string) error {
+		folder := isFolder(name)
 		put := p.putFile
-		if isFolder(name) {
+		if folder {
 			put = p.putFolder
 		}
 		one, err := put(ctx, c, node, name)
 		if err != nil {
 			return err
 		}
-		if p.Name != "" {
-			var record client.NameRecord
-			record, err = node.SetName(ctx, bareName(p.Name), one.Address)
-			one.Name = record.Name
+		if !p.named {
+			c.printStored(one)
+			return nil
 		}
+		err = one.setName(ctx, node, bareName(p.Name))
 		c.printStored(one) // even if the name could not be set
+		if err == nil && !c.json {
+			c.noticeReleased(one.Released)
+			c.noticeShared(one, folder)
+		}
 		return err
 	})
+}
+
+// setName sets a name to what was stored for it.
+func (s *storedFile) setName(ctx context.Context, node *client.Client, name string) error {
+	record, err := node.SetName(ctx, name, s.Address)
+	if err != nil {
+		return err
+	}
+	s.Name, s.Shared, s.Released = record.Name, record.Shared, record.Released
+	if record.Missing > 0 {
+		return fault.New(putOp, fault.NotFound, "%s of name:%s were removed while it was put", terminal.Pluralize(record.Missing, "object"), name).
+			Advise("Run the command again: it sends only what is missing.")
+	}
+	return nil
+}
+
+// noticeReleased says what became of what a name stood for before.
+func (c *console) noticeReleased(released client.Released) {
+	switch {
+	case released.Kept != "":
+		c.notice("what the name stood for before stays pinned: %s", sanitize([]byte(released.Kept)))
+	case released.Objects > 0:
+		c.notice("unpinned what the name stood for before: %s, %s; micronode gc removes it", terminal.Pluralize(released.Objects, "object"), terminal.FormatBytes(float64(released.Bytes)))
+	}
+}
+
+// noticeShared says what to type on a machine that is connected with the node.
+func (c *console) noticeShared(one storedFile, folder bool) {
+	if one.Shared == "" {
+		return // the node is of an earlier version
+	}
+	target := filepath.Base(filepath.Clean(one.File))
+	if one.File == "-" || target == "." || target == ".." || target == "/" {
+		target = "COPY"
+	}
+	if folder {
+		target += "/"
+	}
+	c.notice("on a machine that is connected: micronode get %s -o %s", quoteForShell(one.Shared), quoteForShell(target))
+}
+
+// needsQuotes reports whether a shell may take a character for something else.
+func needsQuotes(r rune) bool {
+	return !(r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' || strings.ContainsRune("-_./:@", r))
+}
+
+// quoteForShell is a text as it is typed in a shell.
+func quoteForShell(text string) string {
+	text = sanitize([]byte(text))
+	if text != "" && !strings.ContainsFunc(text, needsQuotes) {
+		return text
+	}
+	return "'" + strings.ReplaceAll(text, "'", `'\''`) + "'"
 }
 
 // putFile stores one file.
@@ -93,7 +161,7 @@ func (p *putCommand) putFile(ctx context.Context, c *console, node *client.Clien
 	defer source.Close()
 	bar := c.newProgressBar(name, size)
 	defer bar.clear()
-	object, err := node.Put(ctx, source, client.PutOptions{Progress: bar.set})
+	object, err := node.Put(ctx, source, client.PutOptions{Progress: bar.set, Named: p.named})
 	return storedFile{File: name, Address: object.Address, Size: object.Size}, err
 }
 

@@ -16,7 +16,7 @@ type pinCommand struct {
 
 // Help is shown by pin --help.
 func (pinCommand) Help() string {
-	return `An object that was put is pinned; one that was fetched from another node is cached, and may be evicted. Only an object that the node has can be pinned. With the name of a folder, its manifest and all its files are.
+	return `An object that was put without a name is pinned, and stays until it is unpinned or removed. One that was put for a name is named: it stays as long as a name stands for it. One that was fetched from another node is cached, and may be evicted. Only an object that the node has can be pinned. With the name of a folder, its manifest and all its files are.
 
 Examples:
 

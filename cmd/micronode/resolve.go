@@ -71,7 +71,11 @@ func (c *console) printProviders(list []client.Provider) {
 	}
 	rows := [][]string{{"provider", "address", "region", "class", "score", "latency", "seen"}}
 	for _, one := range list {
-		rows = append(rows, []string{textOrDash(one.ID), textOrDash(one.Addr), textOrDash(one.Region), textOrDash(one.Class), fmt.Sprintf("%.3f", one.Score), textOrDash(one.Latency), formatAge(one.LastSeen)})
+		id := textOrDash(one.ID)
+		if one.Self {
+			id += " (this node)"
+		}
+		rows = append(rows, []string{id, textOrDash(one.Addr), textOrDash(one.Region), textOrDash(one.Class), fmt.Sprintf("%.3f", one.Score), textOrDash(one.Latency), formatAge(one.LastSeen)})
 	}
 	c.printTable(rows)
 }

@@ -71,7 +71,10 @@ func (s *shareCommand) Run(ctx context.Context, c *console) error {
 		return err
 	}
 	defer node.Close()
-	put := putCommand{quiet: true}
+	if err := node.CheckName(ctx, nodeName(name)); err != nil {
+		return err
+	}
+	put := putCommand{quiet: true, named: true}
 	folder := isFolder(s.File)
 	store := put.putFile
 	if folder {
@@ -81,11 +84,9 @@ func (s *shareCommand) Run(ctx context.Context, c *console) error {
 	if err != nil {
 		return err
 	}
-	record, err := node.SetName(ctx, nodeName(name), one.Address)
-	if err != nil {
+	if err := one.setName(ctx, node, nodeName(name)); err != nil {
 		return err
 	}
-	one.Name = record.Name
 	made, err := node.Invite(ctx, client.InvitationRequest{TTL: ttl, Uses: s.Uses, Name: name, Local: s.Local, Object: &one.Address, Folder: folder})
 	if err != nil {
 		return err
@@ -96,6 +97,7 @@ func (s *shareCommand) Run(ctx context.Context, c *console) error {
 		return nil
 	}
 	c.print("%s\n", line)
+	c.noticeReleased(one.Released)
 	c.notice("type that line on the other machine; it is for %s, until %s; %s", terminal.Pluralize(made.Uses, "node"), formatClock(made.Expires), made.Reach)
 	return nil
 }

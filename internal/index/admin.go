@@ -26,6 +26,13 @@ func (x *Index) adminRoutes() []ingress.Route {
 	pinned := ingress.Response{Status: http.StatusOK, Body: client.Pinned{}}
 	return []ingress.Route{
 		route("/admin/reindex", "index:admin", "Scan all objects and announce them again", x.handleReindex, nil, ingress.Response{Status: http.StatusAccepted, Body: client.Reindexed{}}),
+		{
+			Service: service, Methods: []string{http.MethodPost}, Pattern: "/admin/gc", Handler: x.handleCollect, Class: ingress.Control, Scope: "object:rm", BodyCap: 4 << 10, Deadline: collectDeadline,
+			Docs: ingress.Docs{Summary: "Remove all objects that are neither pinned nor named",
+				Description: "They are what was fetched from other nodes, and what was unpinned. Nothing is removed for which a name of this node or the registry stands.",
+				Params:      []ingress.Param{{Name: "dry_run", In: "query", Type: "boolean", Doc: "With true, nothing is removed, and the answer says what would be."}},
+				Responses:   []ingress.Response{{Status: http.StatusOK, Body: client.Collected{}}}, Kinds: []fault.Kind{fault.Malformed, fault.Conflict}},
+		},
 		route("/admin/pin", "index:pin", "Pin an object", x.handlePin, client.PinRequest{}, pinned),
 		route("/admin/unpin", "index:pin", "Unpin an object: it may be evicted when space is needed", x.handleUnpin, client.PinRequest{}, pinned),
 	}

@@ -109,7 +109,7 @@ func (x *Index) prepareAnswer(address b3.Address, now time.Time) (preparedAnswer
 	if !ok || !fresh || len(entry.Answer.Providers) == 0 {
 		return preparedAnswer{}, false
 	}
-	body, header := encodeResolution(Resolution{ID: id, Manifest: address, Source: record.Cache, At: entry.At, Providers: x.rank(entry.Answer.Providers, "", now)}, now)
+	body, header := encodeResolution(Resolution{ID: id, Manifest: address, Source: record.Cache, At: entry.At, Providers: x.rank(entry.Answer.Providers, "", now)}, now, x.selfText)
 	prepared, err := ingress.Prepare(ingress.PreparedSpec{Pattern: resolvePattern, Header: header, Body: body, Hits: x.metrics.hits})
 	until := now.Add(time.Second - now.Sub(entry.At)%time.Second)
 	return preparedAnswer{prepared, earlier(until, x.cache.FreshUntil(entry))}, err == nil

@@ -76,7 +76,7 @@ func (x *Index) handleResolve(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	body, header := encodeResolution(found, time.Now())
+	body, header := encodeResolution(found, time.Now(), x.selfText)
 	_, err = ingress.ServeContent(w, r, ingress.Content{
 		Size: int64(len(body)), ETag: header.Get("Etag"), Type: header.Get("Content-Type"), CacheControl: header.Get("Cache-Control"),
 		Ready: true, Write: ingress.FromReaderAt(bytes.NewReader(body)),
@@ -106,7 +106,7 @@ func (x *Index) clientClass(at netip.Addr) uint64 {
 // The tag identifies the content: the manifest, the providers and their
 // addresses. The age of the answer and the scores of the providers change from
 // second to second and are left out; so the tag is a weak one.
-func encodeResolution(r Resolution, now time.Time) ([]byte, http.Header) {
+func encodeResolution(r Resolution, now time.Time, self string) ([]byte, http.Header) {
 	said := make([]string, 0, 3+len(r.Providers))
 	for _, one := range r.Providers {
 		p := one.Provider
@@ -120,7 +120,7 @@ func encodeResolution(r Resolution, now time.Time) ([]byte, http.Header) {
 
 	body, _ := json.Marshal(client.Resolution{
 		Key: r.ID.String(), Kind: r.ID.Kind.String(), Manifest: r.Manifest, Source: string(r.Source), ETag: tag,
-		Freshness: int64(max(0, now.Sub(r.At)) / time.Second), Stale: r.Stale, Providers: toClientProviders(r.Providers, now),
+		Freshness: int64(max(0, now.Sub(r.At)) / time.Second), Stale: r.Stale, Providers: toClientProviders(r.Providers, now, self),
 	}) // texts, numbers and addresses cannot fail
 	return append(body, '\n'), http.Header{"Content-Type": {"application/json"}, "Etag": {tag}, "Cache-Control": {"no-cache"}, "Accept-Ranges": {"bytes"}}
 }
@@ -143,7 +143,7 @@ func (x *Index) handleProviders(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	return ingress.WriteJSON(w, http.StatusOK, client.Providers{
-		CID: found.Address, Source: string(found.Source), Providers: toClientProviders(found.Providers, time.Now()),
+		CID: found.Address, Source: string(found.Source), Providers: toClientProviders(found.Providers, time.Now(), x.selfText),
 		Hedge: client.Hedge{Fired: found.Hedge.Fired, Winner: string(found.Hedge.Winner)},
 	})
 }
@@ -180,11 +180,11 @@ func badValue(name, text, next string) error {
 	return fault.New("index.http", fault.Malformed, "%q is not a valid value for %s", text, name).Advise(next)
 }
 
-func toClientProviders(ranked []rank.Ranked, now time.Time) []client.Provider {
+func toClientProviders(ranked []rank.Ranked, now time.Time, self string) []client.Provider {
 	out := make([]client.Provider, len(ranked))
 	for i, one := range ranked {
 		p := one.Provider
-		out[i] = client.Provider{ID: p.ID, Region: p.Region, Class: one.Class, Score: one.Score, Latency: one.Latency, LastSeen: -1}
+		out[i] = client.Provider{ID: p.ID, Region: p.Region, Class: one.Class, Score: one.Score, Latency: one.Latency, LastSeen: -1, Self: p.ID == self}
 		if all := slices.Concat(p.Overlay, p.HTTP, p.Other); len(all) > 0 {
 			out[i].Addr = all[0]
 			if len(all) > 1 {

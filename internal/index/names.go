@@ -122,17 +122,37 @@ func (n *names) nextSeq(now time.Time) uint64 {
 	return record.NextSeq(now, n.lastSeq)
 }
 
-// set assigns a manifest to a name. When it returns, the record is durable.
-func (n *names) set(ctx context.Context, name string, manifest b3.Address) (record.Name, error) {
+// set assigns a manifest to a name. When it returns, the record is durable. Keep is
+// called before, and release after, with what the name stood for until then, if
+// that was something else: no other change comes in between. Both may be nil.
+func (n *names) set(ctx context.Context, name string, manifest b3.Address, keep func() error, release func(before b3.Address)) (record.Name, error) {
 	if err := n.writeLane.Enter(ctx); err != nil {
 		return record.Name{}, err
 	}
 	defer n.writeLane.Leave()
-	if _, known := n.lookup(name); !known && n.count() >= maxNames {
-		return record.Name{}, &fault.Error{Op: opName, Kind: fault.QuotaExceeded, Detail: "this node has reached its maximum number of names",
-			Next: "Remove some with `micronode name rm`, or make a manifest of several objects."}
+	if err := n.checkRoom(name); err != nil {
+		return record.Name{}, err
 	}
-	return n.sign(name, manifest)
+	before, known := n.lookup(name)
+	if keep != nil {
+		if err := keep(); err != nil {
+			return record.Name{}, err
+		}
+	}
+	set, err := n.sign(name, manifest)
+	if err == nil && known && before.Manifest != manifest && release != nil {
+		release(before.Manifest)
+	}
+	return set, err
+}
+
+// checkRoom returns why there is no room for a name, or nil.
+func (n *names) checkRoom(name string) error {
+	if _, known := n.lookup(name); known || n.count() < maxNames {
+		return nil
+	}
+	return &fault.Error{Op: opName, Kind: fault.QuotaExceeded, Detail: "this node has reached its maximum number of names",
+		Next: "Remove some with `micronode name rm`, or make a manifest of several objects."}
 }
 
 // sign makes a new record of a name and stores it. The caller holds writeLane.
@@ -149,14 +169,16 @@ func (n *names) sign(name string, manifest b3.Address) (record.Name, error) {
 	return one, nil
 }
 
-// remove deletes a name. Others may keep its record until that expires.
-func (n *names) remove(ctx context.Context, name string) error {
+// remove deletes a name. Others may keep its record until that expires. Release is
+// called then, as set does.
+func (n *names) remove(ctx context.Context, name string, release func(before b3.Address)) error {
 	if err := n.writeLane.Enter(ctx); err != nil {
 		return err
 	}
 	defer n.writeLane.Leave()
-	if _, known := n.lookup(name); !known {
-		return &fault.Error{Op: opName, Kind: fault.NotFound, Detail: "this node has no name " + name, Next: "List them with `micronode name ls`."}
+	before, known := n.lookup(name)
+	if !known {
+		return fault.New(opName, fault.NotFound, "this node has no name %s", name).Advise("List them with `micronode name ls`.")
 	}
 	if n.store != nil {
 		if err := n.store.Remove(nameStoreKey(name)); err != nil {
@@ -164,9 +186,21 @@ func (n *names) remove(ctx context.Context, name string) error {
 		}
 	}
 	n.mu.Lock()
-	defer n.mu.Unlock()
 	delete(n.all, name)
+	n.mu.Unlock()
+	if release != nil {
+		release(before.Manifest)
+	}
 	return nil
+}
+
+// exclusive calls do while no name changes.
+func (n *names) exclusive(ctx context.Context, do func() error) error {
+	if err := n.writeLane.Enter(ctx); err != nil {
+		return err
+	}
+	defer n.writeLane.Leave()
+	return do()
 }
 
 // renew signs new records for those past half of their lifetime.

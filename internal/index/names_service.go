@@ -65,36 +65,42 @@ func (x *Index) compactSeenLog(ctx context.Context) {
 	}
 }
 
-// SetName assigns a manifest to a name of this node. When it returns, the
-// record is durable; the publisher puts it into the DHT soon after.
+// SetName assigns a manifest to a name of this node, which keeps what it stands
+// for from then on. When it returns, the record is durable; the publisher puts it
+// into the DHT soon after.
 func (x *Index) SetName(ctx context.Context, name string, manifest b3.Address) (record.Name, error) {
-	if err := record.CheckName(name); err != nil {
-		return record.Name{}, err
-	}
-	if remote, ok := x.spec.Registry.(RemoteNameSource); ok {
-		if err := remote.Ready(); err != nil {
-			return record.Name{}, err
-		}
-	}
-	if version, held := x.isGoverned(name); held {
-		return record.Name{}, &fault.Error{Op: opName, Kind: fault.Conflict, Detail: fmt.Sprintf("the registry holds the name %q, as of version %d", name, version),
-			Next: "Choose another name, or propose a change with `micronode registry propose`."}
-	}
-	set, err := x.names.set(ctx, name, manifest)
-	if err != nil {
-		return record.Name{}, err
-	}
-	x.audit(Event{Type: NameSet, Key: "name:" + name, Detail: manifest.String()})
-	return set, nil
+	set, _, _, err := x.setName(ctx, name, manifest)
+	return set, err
 }
 
-// DeleteName deletes a name of this node. Nodes that have its record may use it
-// until it expires.
+// setName also returns how many objects that the name stands for are not here,
+// and what was released of what it stood for before.
+func (x *Index) setName(ctx context.Context, name string, manifest b3.Address) (set record.Name, missing int, released client.Released, err error) {
+	if err := x.checkSettable(name); err != nil {
+		return set, 0, released, err
+	}
+	keep := func() error {
+		content, _, err := x.contentOf(ctx, manifest)
+		if err == nil {
+			missing, err = x.keep(ctx, content)
+		}
+		return err
+	}
+	set, err = x.names.set(ctx, name, manifest, keep, func(before b3.Address) { released = x.releaseOrKeep(ctx, name, before) })
+	if err != nil {
+		return set, 0, released, err
+	}
+	x.audit(Event{Type: NameSet, Key: "name:" + name, Detail: manifest.String()})
+	return set, missing, released, nil
+}
+
+// DeleteName deletes a name of this node, and releases what only it stood for.
+// Nodes that have its record may use it until it expires.
 func (x *Index) DeleteName(ctx context.Context, name string) error {
 	if err := record.CheckName(name); err != nil {
 		return err
 	}
-	if err := x.names.remove(ctx, name); err != nil {
+	if err := x.names.remove(ctx, name, func(before b3.Address) { x.releaseOrKeep(ctx, name, before) }); err != nil {
 		return err
 	}
 	x.audit(Event{Type: NameDeleted, Key: "name:" + name})
@@ -147,9 +153,17 @@ const (
 // runPublisher renews the records of this node's names and publishes them in
 // the DHT.
 func (x *Index) runPublisher(ctx context.Context) error {
+	released, due := false, time.Now()
 	for {
 		pause := publishInterval
 		x.reportShadowed()
+		if !released && !time.Now().Before(due) { // not at each change of a name
+			err := x.releaseLeftOver(ctx)
+			if released = err == nil; err != nil && ctx.Err() == nil {
+				x.audit(Event{Type: KeptAll, Detail: err.Error()}) // and it tries again
+			}
+			due = time.Now().Add(publishInterval)
+		}
 		if err := errors.Join(x.renew(ctx), x.publish(ctx)); err != nil {
 			pause = publishRetryInterval
 		}
@@ -208,8 +222,17 @@ func (x *Index) nameRoutes() []ingress.Route {
 			Service: service, Methods: []string{http.MethodPut}, Pattern: "/names/{name}", Handler: x.handlePutName, Class: ingress.Control,
 			Scope: "name:set", BodyCap: 4 << 10,
 			Docs: ingress.Docs{Summary: "Set a name of this node", Request: client.NameRequest{}, Params: []ingress.Param{name},
-				Responses: []ingress.Response{{Status: http.StatusOK, Body: client.NameRecord{}}},
-				Kinds:     []fault.Kind{fault.Malformed, fault.Conflict, fault.QuotaExceeded, fault.Busy}},
+				Description: "The name keeps what it stands for. What it stood for before may be evicted from then on, unless it is pinned, or another name or an open proposal stands for it.",
+				Responses:   []ingress.Response{{Status: http.StatusOK, Body: client.NameRecord{}}},
+				Kinds:       []fault.Kind{fault.Malformed, fault.Conflict, fault.QuotaExceeded, fault.Busy}},
+		},
+		{
+			Service: service, Methods: []string{http.MethodPost}, Pattern: "/names/{name}/check", Handler: x.handleCheckName, Class: ingress.Control,
+			Scope: "name:set", BodyCap: 4 << 10,
+			Docs: ingress.Docs{Summary: "Check whether a name of this node can be set", Params: []ingress.Param{name},
+				Description: "So a client knows before it sends what the name is to stand for.",
+				Responses:   []ingress.Response{{Status: http.StatusNoContent, Doc: "It can be set."}},
+				Kinds:       []fault.Kind{fault.Malformed, fault.Conflict, fault.QuotaExceeded, fault.NotReady}},
 		},
 		{
 			Service: service, Methods: []string{http.MethodDelete}, Pattern: "/names/{name}", Handler: x.handleDeleteName, Class: ingress.Control, Scope: "name:set",
@@ -249,11 +272,13 @@ func (x *Index) handlePutName(w http.ResponseWriter, r *http.Request) error {
 	if wanted.Manifest.IsZero() {
 		return &fault.Error{Op: opName, Kind: fault.Malformed, Detail: "the request names no manifest", Next: `Send {"manifest":"b3:…"}.`}
 	}
-	set, err := x.SetName(r.Context(), r.PathValue("name"), wanted.Manifest)
+	set, missing, released, err := x.setName(r.Context(), r.PathValue("name"), wanted.Manifest)
 	if err != nil {
 		return err
 	}
-	return ingress.WriteJSON(w, http.StatusOK, x.describeName(set))
+	answer := x.describeName(set)
+	answer.Missing, answer.Released = missing, released
+	return ingress.WriteJSON(w, http.StatusOK, answer)
 }
 
 func (x *Index) handleDeleteName(w http.ResponseWriter, r *http.Request) error {
@@ -266,5 +291,5 @@ func (x *Index) handleDeleteName(w http.ResponseWriter, r *http.Request) error {
 
 func (x *Index) describeName(one record.Name) client.NameRecord {
 	_, shadowed := x.isGoverned(one.Name)
-	return client.NameRecord{Name: one.Name, Manifest: one.Manifest, Seq: one.Seq, Issued: one.Issued, Expires: one.Expires, Shadowed: shadowed}
+	return client.NameRecord{Name: one.Name, Shared: record.ID{Kind: record.ByName, Name: one.Name, Owner: x.self, Foreign: true}.String(), Manifest: one.Manifest, Seq: one.Seq, Issued: one.Issued, Expires: one.Expires, Shadowed: shadowed}
 }

@@ -81,7 +81,7 @@ func TestNamesOverRestarts(t *testing.T) {
 		t.Repeat(map[string]func(*rapid.T){
 			"set": func(t *rapid.T) {
 				n, to := name.Draw(t, "name"), b3.Of([]byte(rapid.String().Draw(t, "content")))
-				set, err := book.set(context.Background(), n, to)
+				set, err := book.set(context.Background(), n, to, nil, nil)
 				if err != nil || set.Manifest != to || set.Seq <= seqs[n] {
 					t.Fatalf("%v %v, after %d", set, err, seqs[n])
 				}
@@ -90,7 +90,7 @@ func TestNamesOverRestarts(t *testing.T) {
 			"remove": func(t *rapid.T) {
 				n := name.Draw(t, "name")
 				_, known := want[n]
-				err := book.remove(context.Background(), n)
+				err := book.remove(context.Background(), n, nil)
 				if known != (err == nil) || !known && fault.KindOf(err) != fault.NotFound {
 					t.Fatalf("%v, known: %v", err, known)
 				}
@@ -120,16 +120,16 @@ func TestNamesOverRestarts(t *testing.T) {
 func TestANameThatCannotBeKept(t *testing.T) {
 	keeper := newFakeNameStore()
 	book := openNames(t, keeper)
-	first, err := book.set(t.Context(), "docs", b3.Of([]byte("one")))
+	first, err := book.set(t.Context(), "docs", b3.Of([]byte("one")), nil, nil)
 	testkit.Must(t, err)
 	keeper.broken = fault.New("test", fault.StoreFull, "the disk is full")
-	if _, err := book.set(t.Context(), "docs", b3.Of([]byte("two"))); fault.KindOf(err) != fault.StoreFull {
+	if _, err := book.set(t.Context(), "docs", b3.Of([]byte("two")), nil, nil); fault.KindOf(err) != fault.StoreFull {
 		t.Error(err)
 	}
-	if _, err := book.set(t.Context(), "news", b3.Of([]byte("two"))); fault.KindOf(err) != fault.StoreFull {
+	if _, err := book.set(t.Context(), "news", b3.Of([]byte("two")), nil, nil); fault.KindOf(err) != fault.StoreFull {
 		t.Error(err)
 	}
-	if err := book.remove(t.Context(), "docs"); fault.KindOf(err) != fault.StoreFull {
+	if err := book.remove(t.Context(), "docs", nil); fault.KindOf(err) != fault.StoreFull {
 		t.Error(err)
 	}
 	if now, ok := book.lookup("docs"); !ok || now.Seq != first.Seq {
@@ -151,7 +151,7 @@ func openNamesErr(keeper NameStore) error {
 // others are loaded.
 func TestDamagedNames(t *testing.T) {
 	keeper := newFakeNameStore()
-	if _, err := openNames(t, keeper).set(t.Context(), "docs", b3.Of([]byte("one"))); err != nil {
+	if _, err := openNames(t, keeper).set(t.Context(), "docs", b3.Of([]byte("one")), nil, nil); err != nil {
 		t.Fatal(err)
 	}
 	now := time.Now()
@@ -174,10 +174,10 @@ func TestTooManyNames(t *testing.T) {
 	for i := range maxNames {
 		book.install(record.Name{Name: fmt.Sprint("n", i)})
 	}
-	if _, err := book.set(t.Context(), "one/more", b3.Of(nil)); fault.KindOf(err) != fault.QuotaExceeded || fault.NextOf(err) == "" {
+	if _, err := book.set(t.Context(), "one/more", b3.Of(nil), nil, nil); fault.KindOf(err) != fault.QuotaExceeded || fault.NextOf(err) == "" {
 		t.Error(err)
 	}
-	if _, err := book.set(t.Context(), "n7", b3.Of(nil)); err != nil {
+	if _, err := book.set(t.Context(), "n7", b3.Of(nil), nil, nil); err != nil {
 		t.Error(err)
 	}
 	if page := book.page("n9998", 10); len(page) != 1 || page[0].Name != "n9999" {
@@ -192,10 +192,10 @@ func TestTooManyNames(t *testing.T) {
 func TestNamesAreRenewed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		book := openNames(t, newFakeNameStore())
-		old, err := book.set(t.Context(), "old", b3.Of([]byte("old")))
+		old, err := book.set(t.Context(), "old", b3.Of([]byte("old")), nil, nil)
 		testkit.Must(t, err)
 		time.Sleep(nameRenewAfter - time.Minute)
-		young, _ := book.set(t.Context(), "young", b3.Of([]byte("young")))
+		young, _ := book.set(t.Context(), "young", b3.Of([]byte("young")), nil, nil)
 		book.markPublished(old)
 		time.Sleep(time.Minute)
 		testkit.Must(t, book.renew(t.Context()))
@@ -230,10 +230,10 @@ func TestTheTurnOfNames(t *testing.T) {
 		testkit.Must(t, book.writeLane.Enter(t.Context()))
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
-		if _, err := book.set(ctx, "docs", b3.Of(nil)); fault.KindOf(err) != fault.Timeout {
+		if _, err := book.set(ctx, "docs", b3.Of(nil), nil, nil); fault.KindOf(err) != fault.Timeout {
 			t.Error(err)
 		}
-		if err := book.remove(ctx, "docs"); fault.KindOf(err) != fault.Timeout {
+		if err := book.remove(ctx, "docs", nil); fault.KindOf(err) != fault.Timeout {
 			t.Error(err)
 		}
 		book.install(record.Name{Name: "old"})
@@ -242,7 +242,7 @@ func TestTheTurnOfNames(t *testing.T) {
 		}
 		book.writeLane.Leave()
 		book.close()
-		if _, err := book.set(t.Context(), "docs", b3.Of(nil)); !errors.Is(err, flow.ErrClosed) {
+		if _, err := book.set(t.Context(), "docs", b3.Of(nil), nil, nil); !errors.Is(err, flow.ErrClosed) {
 			t.Error(err)
 		}
 		if book.waitChanged(t.Context(), time.Hour) {

@@ -40,6 +40,9 @@ type Spec struct {
 	Self     func() record.Provider // this node's own addresses; it never waits
 	Peers    func() []string        // addresses of the peers that the operator named, as HOST:PORT; it never waits. Nil if there are none
 
+	Kept    func(context.Context) ([]b3.Address, error) // objects that stay for other reasons than names: the registry, proposals, shares; nil if there are none
+	Removed func(b3.Address)                            // called for every object that the index removes; nil if nobody wants to know
+
 	Metrics   *observe.Metrics
 	Readiness *observe.Readiness
 	Tracer    trace.Tracer // nil if spans are off
@@ -250,7 +253,9 @@ type EventType string
 const (
 	NameSet       EventType = "name set"
 	NameDeleted   EventType = "name deleted"
-	NameShadowed  EventType = "name shadowed" // the registry now governs a name of this node
+	KeptAll       EventType = "old content kept" // what a name stood for was not released, and why
+	Collected     EventType = "collected"        // what is neither pinned nor named was removed
+	NameShadowed  EventType = "name shadowed"    // the registry now governs a name of this node
 	NamePublished EventType = "name published"
 
 	Reindexed EventType = "reindexed"

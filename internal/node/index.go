@@ -35,6 +35,7 @@ func (n *Node) openIndex(ctx context.Context, c Config) (err error) {
 		Registry: n.registryReader(), Overlay: n.overlayPeers(), Self: n.selfProvider, Peers: n.namedPeers,
 		Metrics: n.metrics, Readiness: n.readiness, Tracer: n.tracing.Tracer(),
 	}
+	spec.Kept, spec.Removed = n.keptObjects, n.onCollected
 	if n.library != nil {
 		spec.Objects = n.library // not a non-nil interface around nil
 	}
@@ -46,6 +47,39 @@ func (n *Node) openIndex(ctx context.Context, c Config) (err error) {
 		n.purger.Register(n.index.Trim)
 	}
 	return err
+}
+
+// keptObjects lists the objects that stay although no name of this node stands
+// for them: those of the registry, of open proposals, and of shares.
+func (n *Node) keptObjects(ctx context.Context) ([]b3.Address, error) {
+	var registry, shares keeper = n.remoteClients.registry, n.remoteClients.overlay
+	if n.registry != nil {
+		registry = n.registry
+	}
+	if n.overlay != nil {
+		shares = n.overlay
+	}
+	all, err := registry.KeptObjects(ctx)
+	if err != nil {
+		return nil, err
+	}
+	shared, err := shares.KeptObjects(ctx)
+	return append(all, shared...), err
+}
+
+// keeper is a part that keeps objects.
+type keeper interface {
+	KeptObjects(ctx context.Context) ([]b3.Address, error)
+}
+
+// onCollected forgets an object that the index removed.
+func (n *Node) onCollected(address b3.Address) {
+	if n.objectCache != nil {
+		n.objectCache.Drop(address)
+	}
+	if n.library != nil {
+		n.library.ObjectRemoved(address)
+	}
 }
 
 // namedPeers are the addresses of the peers that the operator named.
@@ -116,7 +150,7 @@ func (n *Node) onIndexEvent(event index.Event) {
 	n.onNameEvent(event)
 	level := slog.LevelInfo
 	switch event.Type {
-	case index.BreakerOpened, index.Lied, index.Failed, index.NameShadowed:
+	case index.BreakerOpened, index.Lied, index.Failed, index.NameShadowed, index.KeptAll:
 		level = slog.LevelWarn
 	case index.NamePublished:
 		level = slog.LevelDebug

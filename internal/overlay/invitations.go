@@ -9,6 +9,7 @@ import (
 	"sync"
 	"time"
 
+	"micronode/b3"
 	"micronode/client"
 	"micronode/fault"
 	"micronode/internal/invitation"
@@ -36,6 +37,7 @@ type openInvitation struct {
 	Hash    []byte       `json:"hash"`
 	Name    string       `json:"name,omitempty"`
 	Share   bool         `json:"share,omitempty"` // admits guests, while it lasts; otherwise peers, for good
+	Object  b3.Address   `json:"object,omitzero"` // that is shared
 	Local   bool         `json:"local,omitempty"` // was made for this machine only
 	Made    time.Time    `json:"made"`
 	Expires time.Time    `json:"expires"`
@@ -166,6 +168,16 @@ func (t *invitationTable) all(now time.Time) []openInvitation {
 	return list
 }
 
+// objects lists the objects of the shares that last.
+func (t *invitationTable) objects(now time.Time) (list []b3.Address) {
+	for _, one := range t.all(now) {
+		if !one.Object.IsZero() {
+			list = append(list, one.Object)
+		}
+	}
+	return list
+}
+
 // restore enters what was kept.
 func (t *invitationTable) restore(list []openInvitation) {
 	t.mu.Lock()
@@ -186,5 +198,5 @@ func (i *openInvitation) shape() client.Invitation {
 	for n, id := range i.UsedBy {
 		used[n] = id.String()
 	}
-	return client.Invitation{ID: i.id(), Name: i.Name, Share: i.Share, Expires: i.Expires.UTC(), Uses: i.Uses, UsedBy: used}
+	return client.Invitation{ID: i.id(), Name: i.Name, Share: i.Share, Object: i.Object, Expires: i.Expires.UTC(), Uses: i.Uses, UsedBy: used}
 }

@@ -8,6 +8,7 @@ import (
 	"time"
 	"unicode"
 
+	"micronode/b3"
 	"micronode/client"
 	"micronode/fault"
 	"micronode/internal/flow"
@@ -98,6 +99,9 @@ func (o *Overlay) Invite(ctx context.Context, request client.InvitationRequest) 
 	now := time.Now()
 	secret := invitation.NewSecret()
 	open := openInvitation{Name: request.Name, Share: share, Local: request.Local, Made: now.UTC(), Expires: now.Add(ttl).UTC(), Uses: uses}
+	if share {
+		open.Object = *request.Object
+	}
 	if err := o.invitations.add(secret, open, now); err != nil {
 		return client.Invitation{}, err
 	}
@@ -124,6 +128,11 @@ func (o *Overlay) Invite(ctx context.Context, request client.InvitationRequest) 
 	}
 	made.Opened, made.Reach = opened, o.describeReach()
 	return made, nil
+}
+
+// KeptObjects lists the objects of the shares that last.
+func (o *Overlay) KeptObjects(context.Context) ([]b3.Address, error) {
+	return o.invitations.objects(time.Now()), nil
 }
 
 // inviteBounds is for how long and for how many an invitation is.

@@ -25,6 +25,17 @@ type Remote struct {
 	connectedPeers *flow.Snapshot[[]ConnectedPeer] // stored by Serve
 }
 
+// KeptObjects lists the objects of the shares that last.
+func (r *Remote) KeptObjects(ctx context.Context) (list []b3.Address, err error) {
+	all, err := r.client.Invitations(ctx)
+	for _, one := range all {
+		if !one.Object.IsZero() {
+			list = append(list, one.Object)
+		}
+	}
+	return list, err
+}
+
 // NewRemote returns the overlay that a client reaches.
 func NewRemote(inv *flow.Inventory, to *client.Client) *Remote {
 	return &Remote{client: to, connectedPeers: flow.NewSnapshot(inv, flow.SnapshotSpec{

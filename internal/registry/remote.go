@@ -58,6 +58,28 @@ func (r *Remote) Ready() error {
 		Next: "Start the registry with `micronode run --only registry`; the node reconnects by itself."}
 }
 
+// KeptObjects lists the objects that names stand for, and those that the names of
+// open proposals would.
+func (r *Remote) KeptObjects(ctx context.Context) (list []b3.Address, err error) {
+	if err := r.Ready(); err != nil {
+		return nil, err
+	}
+	open, err := r.client.Proposals(ctx)
+	if err != nil {
+		return nil, err
+	}
+	for _, one := range open {
+		would := &remoteState{names: map[string]b3.Address{}, nodes: map[string]Node{}}
+		for _, raw := range one.Ops {
+			if err := would.apply(raw); err != nil {
+				return nil, err
+			}
+			list = slices.AppendSeq(list, maps.Values(would.names))
+		}
+	}
+	return slices.AppendSeq(list, maps.Values(r.state.Load().names)), nil
+}
+
 // Nodes waits until the registry has changed since a version of the snapshot in this
 // process, and lists its nodes.
 func (r *Remote) Nodes(ctx context.Context, since flow.Version) (nodes []Node, version flow.Version, err error) {

@@ -163,6 +163,24 @@ func (r *Registry) Name(name string) (manifest b3.Address, version uint64, ok bo
 	return manifest, v.state.Head().Version, ok
 }
 
+// KeptObjects lists the objects that names stand for, and those that the names of
+// open proposals would.
+func (r *Registry) KeptObjects(context.Context) (list []b3.Address, err error) {
+	v := r.view.Load()
+	if v.state == nil {
+		return nil, nil
+	}
+	for item := range v.state.Items() {
+		if manifest, ok := item.Manifest(); ok {
+			list = append(list, manifest)
+		}
+	}
+	for _, one := range r.pending.listOpen(r.now()) {
+		list = append(list, one.proposal.Manifests()...)
+	}
+	return list, nil
+}
+
 // Node is a node that the registry lists.
 type Node = ledger.Node
 

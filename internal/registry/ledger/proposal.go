@@ -23,6 +23,16 @@ type Proposal struct {
 	priorItems []priorItem // the items that it touches as they were, sorted by id
 }
 
+// Manifests lists what the names that it sets would stand for.
+func (p *Proposal) Manifests() (list []b3.Address) {
+	for _, op := range p.ops {
+		if manifest, ok := op.Item.Manifest(); ok && !op.Delete {
+			list = append(list, manifest)
+		}
+	}
+	return list
+}
+
 // Propose checks a request against the state and makes the message that signers
 // sign. The id is new (see ProposalID); the proposal can be committed until
 // expires.

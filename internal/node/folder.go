@@ -46,9 +46,10 @@ type Format struct {
 // when anything in a folder changes so that an older program would misread it.
 const FolderFormat = 1
 
-// features are the services that keep something in the folder. A program
-// refuses a folder with one that it does not know.
-var features = []string{"edge", "graph", "index", "mailbox", "registry", "search", "store"}
+// features are the services that keep something in the folder, and what came to
+// them later. A program refuses a folder with one that it does not know: one
+// from before names had objects of their own would not find those.
+var features = []string{"edge", "graph", "index", "mailbox", "named objects", "registry", "search", "store"}
 
 // The names in a folder.
 const (

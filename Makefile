@@ -266,7 +266,7 @@ page-browser: need-npm need-chromium web/node_modules build ## the page in Chrom
 page-pictures: need-npm need-chromium web/node_modules build ## the pictures of the README into docs/; PICTURES=FOLDER ALL=--all for every place
 	@cd web && MICRONODE=$(abspath $(BUILD))/micronode node test/pictures.mjs $(ALL)
 
-page-smoke: ## three of the browser tests; skipped, with the reason, where there is no Chromium
+page-smoke: ## the page's types and files, and three of the browser tests; skipped, with the reason, where there is no npm or no Chromium
 	@tools/step page tools/page-smoke
 
 web/node_modules: web/package-lock.json

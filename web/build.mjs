@@ -36,7 +36,7 @@ const result = await build({
   outdir: dist,
   bundle: true, splitting: true, format: 'esm', target: 'es2022', minify: true, write: false, metafile: true,
   entryNames: '[name]-[hash]', chunkNames: '[name]-[hash]', assetNames: '[name]-[hash]',
-  jsx: 'automatic', jsxImportSource: 'preact', legalComments: 'none',
+  jsx: 'automatic', jsxImportSource: 'preact', legalComments: 'none', 
   external: [`/ui/${mapFolder}/*`, `/ui/${fontName}`],
   define: {MAP_LIBRARY: JSON.stringify(`/ui/${mapFolder}/maplibre-gl.mjs`), MAP_WORKER: JSON.stringify(`/ui/${mapFolder}/maplibre-gl-worker.mjs`), HASH_WORKER: '"HASH_WORKER_PATH"'},
 })
@@ -59,6 +59,7 @@ files.set(iconName, icon)
 files.set('index.html', Buffer.from(readFileSync(join(here, 'src/index.html'), 'utf8')
   .replaceAll('STYLE', styleName).replaceAll('SCRIPT', script).replaceAll('FONT', fontName).replaceAll('ICON', iconName)))
 files.set('licences.txt', Buffer.from(licences()))
+files.set('sources.txt', Buffer.from(sources() + '\n'))
 
 if (process.argv.includes('--check')) check()
 else write()
@@ -66,6 +67,14 @@ else write()
 /** A name with the hash of the bytes. */
 function named(name, bytes, ending) {
   return `${name}-${createHash('sha256').update(bytes).digest('hex').slice(0, 8)}.${ending}`
+}
+
+/** The hash of what all of this was built from. A test in Go compares it, so that built files that are older than the sources are found without npm. */
+function sources() {
+  const below = folder => readdirSync(join(here, folder), {recursive: true, withFileTypes: true}).filter(one => one.isFile()).map(one => relative(here, join(one.parentPath ?? one.path, one.name)).replaceAll('\\', '/'))
+  const all = ['build.mjs', 'package.json', 'package-lock.json', 'tsconfig.json', ...below('src')].sort()
+  const sha256 = bytes => createHash('sha256').update(bytes).digest('hex')
+  return sha256(all.map(path => `${sha256(readFileSync(join(here, path)))}  ${path}\n`).join(''))
 }
 
 /** The licences of what is in the built files. */
@@ -105,7 +114,7 @@ function check() {
 function sizes() {
   let page = 0, map = 0
   for (const [path, bytes] of files) {
-    if (path === 'licences.txt') continue
+    if (path.endsWith('.txt')) continue
     const sent = path.endsWith('.woff2') ? bytes.length : gzipSync(bytes, {level: 9}).length
     if (path.startsWith(mapFolder) || path.startsWith('map-')) map += sent
     else page += sent

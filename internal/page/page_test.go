@@ -4,11 +4,16 @@ import (
 	"bytes"
 	"compress/gzip"
 	"context"
+	"crypto/sha256"
 	"encoding/json"
+	"fmt"
 	"io"
+	"io/fs"
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
+	"os"
+	"slices"
 	"strings"
 	"testing"
 	"testing/fstest"
@@ -22,6 +27,7 @@ import (
 	"micronode/internal/flow"
 	"micronode/internal/ingress"
 	"micronode/internal/observe"
+	"micronode/internal/testkit"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -265,7 +271,7 @@ func TestThePageIsSmall(t *testing.T) {
 			sent = len(packed.bytes)
 		}
 		switch {
-		case name == "licences.txt": // for those who ask for it
+		case strings.HasSuffix(name, ".txt"): // for those who ask for it
 		case strings.HasPrefix(name, "map"): // map-HASH.js and maplibre-gl-VERSION/
 			maps += sent
 		default:
@@ -275,5 +281,32 @@ func TestThePageIsSmall(t *testing.T) {
 	t.Logf("%d of %d bytes for the page, %d of %d with the map", page, pageBound, page+maps, allBound)
 	if page > pageBound || page+maps > allBound {
 		t.Errorf("%d bytes for the page, %d with the map: the bounds are %d and %d", page, page+maps, pageBound, allBound)
+	}
+}
+
+// What is in the binary was built from the sources that are here: build.mjs
+// writes their hash beside it. `make page-check` builds them anew and compares
+// every byte, but needs npm.
+func TestTheBuiltFilesAreThoseOfTheSources(t *testing.T) {
+	p := New()
+	if !p.Built() {
+		t.Skip("built without the page")
+	}
+	web := os.DirFS("../../web")
+	names := []string{"build.mjs", "package.json", "package-lock.json", "tsconfig.json"}
+	testkit.Must(t, fs.WalkDir(web, "src", func(name string, entry fs.DirEntry, err error) error {
+		if err == nil && !entry.IsDir() {
+			names = append(names, name)
+		}
+		return err
+	}))
+	slices.Sort(names)
+	list := sha256.New()
+	for _, name := range names {
+		source, err := fs.ReadFile(web, name)
+		fmt.Fprintf(list, "%x  %s\n", sha256.Sum256(testkit.Value(t, source, err)), name)
+	}
+	if got, want := fmt.Sprintf("%x\n", list.Sum(nil)), string(p.assets["sources.txt"].plain); got != want {
+		t.Errorf("internal/page/dist was built from other sources than those in web/ (%.16s…, not %.16s…). Run `make page`, and commit what changed.", want, got)
 	}
 }

@@ -1,11 +1,11 @@
 // The page in a real browser, against real nodes. `make page-browser` runs it; pictures.mjs makes pictures of it.
 import assert from 'node:assert/strict'
 import {createHash} from 'node:crypto'
-import {readFileSync, writeFileSync} from 'node:fs'
+import {existsSync, readFileSync, writeFileSync} from 'node:fs'
 import {createServer} from 'node:http'
 import {after, before, test} from 'node:test'
 import {join} from 'node:path'
-import {folder, linkTo, mapDrawn, open, places, prepare, run, settled, start, stopAll, visit} from './nodes.mjs'
+import {folder, linkTo, mapDrawn, open, places, prepare, run, settled, start, stopAll, tool, visit} from './nodes.mjs'
 
 let node, other, bare
 
@@ -280,26 +280,155 @@ test('a change is proposed, approved with key files that stay in the page, and c
   await page.getByText('No proposal is open').waitFor()
   await page.getByRole('link', {name: 'Version 1', exact: true}).click()
   await page.getByRole('button', {name: 'Check the proof in this browser'}).click()
-  await page.getByText('2 of 3 signers signed it, and 2 are needed').waitFor()
+  await page.getByText('2 of the 3 signers since version 0 signed it, and 2 are needed').waitFor()
+  await page.getByText('Not checked: that these are the registry').waitFor()
   assert.equal(await page.locator('.drawer .state.bad').count(), 0)
-  assert.ok(await page.locator('.drawer .state.good').count() >= 4)
+  assert.ok(await page.locator('.drawer .state.good').count() >= 6)
   clean(page)
   await page.context().close()
 })
 
-test('a proposal that shows something else is not signed', async () => {
-  const page = await opened('/ui/registry')
-  writeFileSync(join(folder, 'trap.json'), JSON.stringify({schema_version: '1.0.0', ops: [{op: 'put', item: {kind: 'name', id: 'trap', manifest: 'b3:' + 'cd'.repeat(32)}}]}))
-  run(node, 'registry', 'propose', 'trap.json')
-  await page.route('**/registry/proposals/*', async route => {
-    const answer = await route.fetch(), body = await answer.json()
-    await route.fulfill({response: answer, json: JSON.parse(JSON.stringify(body).replaceAll('cd'.repeat(32), 'ef'.repeat(32)))})
-  })
-  await page.getByRole('button', {name: 'Approve with a key file'}).first().click()
-  await page.getByLabel('Key file, which stays in this browser').setInputFiles(join(folder, 'alice.key'))
-  await page.getByRole('button', {name: 'Sign', exact: true}).click()
-  await page.getByText('Do not sign it').waitFor()
+/** Proposes a change by the command, and returns the ID of the proposal. */
+function propose(ops) {
+  writeFileSync(join(folder, 'change.json'), JSON.stringify({schema_version: '1.0.0', ops}))
+  return JSON.parse(run(node, 'registry', 'propose', 'change.json', '--json')).proposal_id
+}
+
+const pointTo = (id, byte) => ({op: 'put', item: {kind: 'name', id, manifest: 'b3:' + byte.repeat(32)}})
+const rowOf = (page, id) => page.locator('.proposals > li', {hasText: id.slice(0, 10)})
+
+/** Has the node lie: the JSON of these answers is changed on its way. */
+const lie = (page, path, change) => page.route(path, async route => {
+  const answer = await route.fetch()
+  await route.fulfill({response: answer, json: change(await answer.json())})
+})
+const instead = (from, to) => body => JSON.parse(JSON.stringify(body).replaceAll(from.repeat(32), to.repeat(32)))
+
+test('what is signed is what is shown, whatever the node says of it', async () => {
+  const id = propose([pointTo('trap', 'cd')])
+  // The list lies, and what is signed does not: the truth is shown, and that the list is another.
+  let page = await opened('/ui/registry')
+  await lie(page, '**/registry/proposals', instead('cd', 'ef'))
+  await page.getByText('manifest b3:' + 'ef'.repeat(32)).waitFor()
+  await rowOf(page, id).getByRole('button', {name: 'Approve with a key file'}).click()
+  const signed = page.getByRole('group', {name: 'What is signed'})
+  assert.equal(await signed.textContent(), `+ name trap\n    manifest b3:${'cd'.repeat(32)}`)
+  await page.getByText('The list of this node shows another change').waitFor()
+  assert.equal(await page.getByText('ef'.repeat(32)).count(), 0)
   await page.context().close()
+
+  // Only the words of the node lie: nobody sees them.
+  page = await opened('/ui/registry')
+  await lie(page, '**/registry/proposals', body => ({proposals: body.proposals.map(one => ({...one, diff_text: 'nothing of importance'}))}))
+  await page.getByText('manifest b3:' + 'cd'.repeat(32)).waitFor()
+  assert.equal(await page.getByText('nothing of importance').count(), 0)
+  // A node that does not say which registry it has.
+  await page.route('**/registry/key', route => route.fulfill({status: 500, contentType: 'application/problem+json', json: {title: 'Internal', status: 500, code: 'Internal', detail: 'the key was lost.', next: '', corr_id: '', retryable: false}}))
+  await rowOf(page, id).getByRole('button', {name: 'Approve with a key file'}).click()
+  await page.getByText('The node does not say which registry it has: the key was lost').waitFor()
+  await page.context().close()
+
+  // The operations, the values before, the message: each must fit the others, or there is nothing to press.
+  const wrong = {
+    'The operations of the node are not those of the message': ['**/registry/proposals/*', instead('cd', 'ef')],
+    'The values before are not those of the message': ['**/registry/proposals/*', body => ({...body, diff: body.diff.map(one => ({...one, before: {kind: 'name', id: 'trap', manifest: 'b3:' + '00'.repeat(32)}}))})],
+    'The message is about another proposal': ['**/registry/proposals/*', body => ({...body, sign_this: btoa(atob(body.sign_this).replace(id, 'a'.repeat(26)))})],
+    'The message is not the approval of a registry': ['**/registry/proposals/*', body => ({...body, sign_this: btoa('transfer everything')})],
+    'The message is for another registry': ['**/registry/key', body => ({...body, registry: 'b3:' + '00'.repeat(32)})],
+  }
+  for (const [words, [path, change]] of Object.entries(wrong)) {
+    page = await opened('/ui/registry')
+    await lie(page, path, change)
+    await rowOf(page, id).getByRole('button', {name: 'Approve with a key file'}).click()
+    await page.getByRole('alert').getByText(words).waitFor()
+    assert.equal(await page.getByRole('button', {name: 'Sign', exact: true}).count(), 0, words)
+    await page.context().close()
+  }
+})
+
+/** Makes a key file with a passphrase, once. */
+function sealedKey() {
+  if (existsSync(join(folder, 'sealed.key'))) return
+  writeFileSync(join(folder, 'passphrase'), 'correct horse\n')
+  tool('registry', 'keygen', '--out', 'sealed.key', '--passphrase-file', 'passphrase')
+}
+
+test('an encrypted key file stays where it is: the page names the command', async () => {
+  const id = propose([pointTo('sealed', 'ab')])
+  sealedKey()
+  const page = await opened('/ui/registry')
+  await rowOf(page, id).getByRole('button', {name: 'Approve with a key file'}).click()
+  await page.getByLabel('Key file, which stays in this browser').setInputFiles(join(folder, 'sealed.key'))
+  await page.getByText('This key file is encrypted').waitFor()
+  await page.getByText(`micronode registry approve ${id} --key sealed.key`).waitFor()
+  assert.ok(await page.getByRole('button', {name: 'Sign', exact: true}).isDisabled())
+  clean(page)
+  await page.context().close()
+})
+
+/** The steps of the proof of a version, as the page shows them: + right, - wrong. */
+async function proofOf(number, change) {
+  const page = await opened(`/ui/registry/${number}`)
+  if (change) await lie(page, '**/registry/bundle/*', change)
+  await page.getByRole('button', {name: 'Check the proof in this browser'}).click()
+  await page.locator('.drawer .state, .drawer .note.problem').first().waitFor()
+  await page.getByText('Not checked: that these').or(page.locator('.drawer .state.bad')).or(page.locator('.drawer .note.problem')).first().waitFor()
+  const steps = await page.locator('.drawer ul[aria-live] .state').evaluateAll(list => list.map(one => (one.classList.contains('good') ? '+ ' : '- ') + one.textContent))
+  await page.context().close()
+  return steps
+}
+
+test('a proof follows the signers, and finds what is wrong', async () => {
+  const commit = (ops, ...by) => {
+    const id = propose(ops)
+    for (const name of by) run(node, 'registry', 'approve', id, '--key', `${name}.key`, '--yes')
+    run(node, 'registry', 'commit', id)
+    return JSON.parse(run(node, 'registry', 'head', '--json')).version
+  }
+  tool('registry', 'keygen', '--out', 'dave.key', '--no-passphrase')
+  const keyOf = name => ({signer_id: name, public: readFileSync(join(folder, `${name}.key.pub`), 'utf8').trim()})
+  const rotation = commit([{op: 'put', item: {kind: 'signers', id: 'signers', m: 2, keys: ['alice', 'dave'].map(keyOf)}}], 'alice', 'bob')
+  const last = commit([pointTo('after', 'aa')], 'alice', 'dave')
+
+  // The old set signed the change of the set, the new one what came after it.
+  const before = await proofOf(rotation)
+  assert.equal(before.at(-1), '+ 2 of the 3 signers since version 0 signed it, and 2 are needed')
+  const steps = await proofOf(last)
+  assert.deepEqual(steps.filter(one => one.startsWith('-')), [])
+  assert.ok(steps.includes(`+ Version ${rotation} changed the signers, and enough of those before it signed that`), steps)
+  assert.equal(steps.at(-1), `+ 2 of the 2 signers since version ${rotation} signed it, and 2 are needed`)
+
+  // What is in force now is the new set.
+  const page = await opened('/ui/registry/' + last)
+  await page.getByText('2 of 2 sign').waitFor()
+  await page.goto('about:blank')
+  await page.context().close()
+
+  const other = text => (text[0] === 'A' ? 'B' : 'A') + text.slice(1)
+  const wrong = {
+    'The key of the log has signed a checkpoint': body => ({...body, checkpoint: body.checkpoint.replace(/— (\S+) (\S{20})(.)/, (_, name, start, one) => `— ${name} ${start}${one === 'A' ? 'B' : 'A'}`)}),
+    'It is in that log, in its place': body => ({...body, inclusion: body.inclusion.map(other)}),
+    'That log begins with the version that the registry is named by': body => ({...body, signers: body.signers.slice(1)}),
+    [`Version ${rotation} changed the signers`]: body => ({...body, signers: body.signers.map(one => one.version === rotation ? {...one, record: {...one.record, payload: body.signers[0].record.payload}} : one)}),
+    [`0 of the 3 signers since version 0 signed it`]: body => ({...body, signers: body.signers.slice(0, 1)}), // the old set for the new one
+    'What is shown above is what the hash of the version stands for': body => ({...body, record: body.signers[0].record}),
+  }
+  for (const [words, change] of Object.entries(wrong)) {
+    const found = await proofOf(last, change)
+    assert.ok(found.at(-1).startsWith('- ' + words), `${words}: ${found.join('; ')}`)
+  }
+
+  // What the node says beside the bytes is not shown.
+  const told = await open()
+  await lie(told, `${node.url}/registry/${last}`, body => ({...body, ops: [], approvals: [{...body.approvals[0], signer_id: 'mallory'}]}))
+  await told.goto(linkTo(node, `/ui/registry/${last}`))
+  await told.locator('.drawer').getByText('manifest b3:' + 'aa'.repeat(32)).waitFor()
+  await told.locator('.drawer').getByText('dave', {exact: true}).waitFor()
+  assert.equal(await told.getByText('mallory').count(), 0)
+  await lie(told, `${node.url}/registry/${rotation}`, body => ({...body, header: btoa(atob(body.header).replace('{', '{ '))}))
+  await visit(told, `registry/${rotation}`)
+  await told.getByText('The bytes that the node gives for this version cannot be read').waitFor()
+  await told.context().close()
 })
 
 test('settings say where they come from', async () => {

@@ -1,80 +1,93 @@
-// What this browser can check of a registry by itself: hashes, the chain, and
-// signatures. It trusts nothing that the node says about them.
-import {addressOf} from './hash'
-import type {Proposal, RegistryVersion} from './types'
+// One version of a registry, proved in this browser by its bundle: from the first version, which the name of the registry is the hash of, over every change of
+// the signers to the version itself, each in the tree of a signed checkpoint. It trusts nothing that the node says about them.
+import {approvalPrefix, hasCrypto} from './approval'
+import {canonical, fromBase64, hashOf, readCanonical, textOf} from './canonical'
+import {changesOf, type Change, type Item, type Op} from './change'
+import {isIncluded, openCheckpoint, verifies, type Checkpoint} from './tree'
+import type {Bundle, BundleRecord, RegistryVersion} from './types'
 
-const prefix = 'micronode registry approval v1\n'
-const encoder = new TextEncoder()
-
-/** JSON in the one form in which it is hashed (RFC 8785; the registry has no fractions). */
-export function canonical(value: unknown): string {
-  if (Array.isArray(value)) return `[${value.map(canonical).join(',')}]`
-  if (value !== null && typeof value === 'object') {
-    return `{${Object.entries(value).sort(([a], [b]) => a < b ? -1 : 1).map(([key, one]) => `${JSON.stringify(key)}:${canonical(one)}`).join(',')}}`
-  }
-  return JSON.stringify(value)
+export interface Approval { signer_id: string; public: string; sig: string; signed_at: string }
+export interface Header {
+  version: number; registry: string; prev_hash: string; payload_b3: string; preconditions_b3: string; signers_version: number; committed_at: string; expires_at: string
+  proposal_id: string; base: unknown; supersedes: {version: number; reason: string} | null; approvals: Approval[]
 }
-
-export const fromBase64 = (text: string) => Uint8Array.from(atob(text), c => c.charCodeAt(0))
-export const toBase64 = (bytes: Uint8Array) => btoa(String.fromCharCode(...bytes))
-const hash = (bytes: Uint8Array | string) => addressOf(new Blob([typeof bytes === 'string' ? encoder.encode(bytes) : bytes as BlobPart]).stream(), () => {})
-
+export interface SignerSet { m: number; keys: {signer_id: string; public: string}[] }
 export interface Check { text: string; ok: boolean }
 
-/** Browsers keep their cryptography from pages that came over plain HTTP from another machine. */
-export const canSign = () => typeof crypto !== 'undefined' && crypto.subtle !== undefined
-
-async function verifies(key: string, signature: string, message: string): Promise<boolean> {
-  const raw = fromBase64(key.replace(/^ed25519:/, ''))
-  const publicKey = await crypto.subtle.importKey('raw', raw, 'Ed25519', false, ['verify'])
-  return crypto.subtle.verify('Ed25519', publicKey, fromBase64(signature), encoder.encode(message))
+/** The header and the operations of a version, from the bytes that are hashed. */
+export function openRecord(of: {header: string; payload: string}): {header: Header; ops: Op[]} {
+  return {header: readCanonical<Header>(textOf(of.header)), ops: readCanonical<{ops: Op[]}>(textOf(of.payload)).ops}
 }
 
-/** Checks a version: its header is what its hash says, it follows the one before, its payload is the signed one, enough signers signed. */
-export async function checkVersion(of: RegistryVersion, before?: RegistryVersion): Promise<Check[]> {
-  const checks: Check[] = []
-  const headerBytes = fromBase64(of.header)
-  const header = JSON.parse(new TextDecoder().decode(headerBytes)) as Record<string, unknown> & {approvals: {sig: string; signer_id: string; public?: string}[]}
-  checks.push({text: 'The hash of the header is the hash of the version', ok: await hash(headerBytes) === of.hash})
-  checks.push({text: 'The operations are those of the header', ok: await hash(fromBase64(of.payload)) === header['payload_b3'] && header['payload_b3'] === of.payload_b3})
-  if (before) checks.push({text: `It follows version ${before.version}`, ok: header['prev_hash'] === before.hash && await hash(fromBase64(before.header)) === before.hash && header['version'] === before.version + 1})
-  if (of.version === 0 || !canSign()) return checks
-  const {base, expires_at, payload_b3, preconditions_b3, proposal_id, registry, signers_version, supersedes} = header
-  const message = prefix + canonical({base, expires_at, payload_b3, preconditions_b3, proposal_id, registry, signers_version, supersedes})
-  const keys = new Set<string>()
-  const set = before?.signer_set ?? of.signer_set
-  for (const one of of.approvals ?? []) {
-    const known = set.keys?.some(key => key.public === one.public)
-    if (known && await verifies(one.public, one.sig, message)) keys.add(one.public)
+/** What a version changed. Of the items before it, it has only hashes. */
+function changesOfVersion(of: BundleRecord): Change[] {
+  const before = readCanonical<{id: string; hash: string | null}[]>(textOf(of.preconditions)), {ops} = openRecord(of)
+  const kind = (id: string) => ops.find(one => one.item?.id === id)?.item?.kind ?? id
+  return changesOf(ops, new Map(before.map(({id, hash}) => [id, hash === null ? undefined : {id, kind: kind(id)}])))
+}
+
+/** What is shown of a version; undefined if its bytes cannot be read. */
+export function readVersion(of: RegistryVersion | undefined) {
+  try {
+    return of && {...openRecord(of), changes: changesOfVersion(of)}
+  } catch {
+    return undefined
   }
-  checks.push({text: `${keys.size} of ${set.keys?.length ?? 0} signers signed it, and ${set.m} are needed`, ok: keys.size >= set.m})
+}
+
+/** The signer set that operations put in force; undefined if they change none. */
+export const signersIn = (ops: Op[]) => ops.find(one => one.item?.id === 'signers')?.item as (Item & SignerSet) | undefined
+
+/** Checks what is shown of a version, one step after the other; the last one may have failed. */
+export async function checkVersion(shown: RegistryVersion, before: RegistryVersion | undefined, bundle: Bundle): Promise<Check[]> {
+  const checks: Check[] = []
+  const check = (ok: unknown, text: string) => { checks.push({text, ok: !!ok}); return !!ok }
+  const number = shown.version, {record, registry} = bundle, {header} = openRecord(record)
+  if (!check(bundle.version === number && header.version === number && record.header === shown.header && record.payload === shown.payload && record.preconditions === shown.preconditions && await hashOf(record.header) === shown.hash, 'What is shown above is what the hash of the version stands for') ||
+    !check(await isWhole(record, header), 'Its operations are those of its header') ||
+    before && !check(before.version === number - 1 && await hashOf(before.header) === header.prev_hash, `It follows version ${before.version}`) || !hasCrypto()) return checks
+
+  const checkpoint = await openCheckpoint(bundle.checkpoint, bundle.key, 'micronode/registry/' + registry.slice(3, 19))
+  if (!check(checkpoint, `The key of the log has signed a checkpoint${checkpoint ? `, with ${checkpoint.size === 1 ? 'one version' : `${checkpoint.size} versions`}` : ''}`)) return checks
+  const inLog = (of: BundleRecord, at: number, proof: string[]) => isIncluded(fromBase64(of.header), at, proof, checkpoint as Checkpoint)
+  if (!check(await inLog(record, number, bundle.inclusion), 'It is in that log, in its place')) return checks
+
+  const [first, ...changes] = bundle.signers
+  if (!check(first?.version === 0 && await hashOf(first.record.header) === registry && await isWhole(first.record, openRecord(first.record).header) && await inLog(first.record, 0, first.inclusion), 'That log begins with the version that the registry is named by')) return checks
+  let set = signersIn(openRecord(first!.record).ops), since = 0
+  for (const one of changes) {
+    const next = openRecord(one.record)
+    const right = one.version > since && one.version < number && next.header.version === one.version && next.header.registry === registry && next.header.signers_version === since && await isWhole(one.record, next.header) && await inLog(one.record, one.version, one.inclusion)
+    if (!check(right && (await signedBy(next.header, set)) >= set!.m, `Version ${one.version} changed the signers, and enough of those before it signed that`)) return checks
+    set = signersIn(next.ops)
+    since = one.version
+  }
+  if (number === 0) return checks
+  const signed = header.registry === registry && header.signers_version === since && header.committed_at <= header.expires_at ? await signedBy(header, set) : 0
+  check(set && signed >= set.m, `${signed} of the ${set?.keys.length} signers since version ${since} signed it, and ${set?.m} are needed`)
   return checks
 }
 
-/** Checks that what is shown of a proposal is what would be signed; throws with the reason if not. */
-export async function checkProposal(of: Proposal, registry: string | undefined): Promise<void> {
-  const text = new TextDecoder().decode(fromBase64(of.sign_this))
-  if (!text.startsWith(prefix)) throw new Error('The message is not the approval of a registry. Do not sign it.')
-  const message = JSON.parse(text.slice(prefix.length)) as {proposal_id: string; payload_b3: string; preconditions_b3: string; registry: string}
-  if (prefix + canonical(message) !== text) throw new Error('The message is not in its canonical form. Do not sign it.')
-  if (message.proposal_id !== of.proposal_id) throw new Error('The message is about another proposal. Do not sign it.')
-  if (registry && message.registry !== registry) throw new Error('The message is for another registry. Do not sign it.')
-  if (await hash(canonical({ops: of.ops, schema_version: '1.0.0'})) !== message.payload_b3) throw new Error('The operations shown are not those of the message. Do not sign it.')
-  const before = new Map((of.diff ?? []).map(one => [one.id, one.before]))
-  const ids = (of.ops as {id?: string; item?: {id: string}}[]).map(one => one.item?.id ?? one.id!).sort((a, b) => a < b ? -1 : 1)
-  const preconditions = await Promise.all(ids.map(async id => ({hash: before.get(id) == null ? null : await hash(canonical(before.get(id))), id})))
-  if (await hash(canonical(preconditions)) !== message.preconditions_b3) throw new Error('The values before are not those of the message. Do not sign it.')
+/** What no check of this page is about. */
+export function unproved(): string[] {
+  return [...hasCrypto() ? [] : ['signatures and the log: this browser checks them only on pages over HTTPS or from this machine.'],
+    'that these are the registry you mean, and the key of its log. Compare them with what you know from elsewhere.',
+    'the items below, and that no change of the signers is left out: that takes all versions. And this page itself comes from the node. In a terminal, micronode registry verify checks all of it.']
 }
 
-const pkcs8 = [0x30, 0x2e, 2, 1, 0, 0x30, 5, 6, 3, 0x2b, 0x65, 0x70, 4, 0x22, 4, 0x20] // the header of a seed
+async function isWhole(of: BundleRecord, header: Header): Promise<boolean> {
+  return await hashOf(of.payload) === header.payload_b3 && await hashOf(of.preconditions) === header.preconditions_b3
+}
 
-/** Signs with a plain key file, which stays in this browser. */
-export async function sign(keyFile: string, signThis: string): Promise<string> {
-  const found = /^ed25519-seed:([A-Za-z0-9+/]{43}=)\s*$/.exec(keyFile.trim())
-  if (!found) {
-    throw new Error(keyFile.includes('BEGIN AGE ENCRYPTED FILE') ? 'The key file is encrypted. Decrypt it with `age -d FILE`, or approve in a terminal: micronode registry approve.' : 'This is not a key file of `micronode registry keygen`.')
+/** How many of a signer set have signed what a header says; 0 if anybody else did, or if a signature is wrong. */
+async function signedBy(header: Header, set: SignerSet | undefined): Promise<number> {
+  const {base, expires_at, payload_b3, preconditions_b3, proposal_id, registry, signers_version, supersedes} = header
+  const message = approvalPrefix + canonical({base, expires_at, payload_b3, preconditions_b3, proposal_id, registry, signers_version, supersedes})
+  const keys = new Set<string>()
+  for (const one of header.approvals) {
+    const known = set?.keys.some(key => key.public === one.public && key.signer_id === one.signer_id)
+    if (!known || !await verifies(fromBase64(one.public.replace(/^ed25519:/, '')), fromBase64(one.sig), message)) return 0
+    keys.add(one.public)
   }
-  if (!canSign()) throw new Error('This browser signs only on pages over HTTPS or from this machine.')
-  const key = await crypto.subtle.importKey('pkcs8', new Uint8Array([...pkcs8, ...fromBase64(found[1]!)]), 'Ed25519', false, ['sign'])
-  return toBase64(new Uint8Array(await crypto.subtle.sign('Ed25519', key, fromBase64(signThis))))
+  return keys.size
 }

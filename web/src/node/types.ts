@@ -39,18 +39,19 @@ export interface TileJSON {
 export interface Peer { id: string; addr?: string; state: string; dialed: boolean; pq?: boolean; rtt_ms?: number; since?: string; last_error?: string; retry_in_ms?: number }
 export interface Knock { id: string; addr: string; first: string; last: string; count: number; accept: string }
 export interface Invitation { invitation?: string; id: string; name?: string; share?: boolean; expires: string; uses: number; used_by: string[] | null; addrs?: string[]; reach?: string }
-export interface Head { version: number; hash: string; payload_b3: string; committed_at: string }
-export interface Change { change: string; kind: string; id: string; before?: unknown; after?: unknown }
+export interface RegistryHead { version: number; hash: string; payload_b3: string; committed_at: string }
 export interface Proposal {
   proposal_id: string; status: string; approvals: string[] | null; quorum: {m: number; n: number}; reason?: string; next?: string
-  ops?: unknown[] | null; diff?: Change[] | null; diff_text?: string; expires_at: string; payload_b3: string; sign_this: string
+  ops?: unknown[] | null; diff?: {id: string; before?: unknown}[] | null; expires_at: string; payload_b3: string; sign_this: string
 }
-export interface RegistryVersion {
-  version: number; hash: string; prev_hash: string; committed_at: string; payload_b3: string; proposal_id?: string; header: string; payload: string
-  ops: unknown[] | null; items: unknown[] | null
-  approvals: {signer_id: string; algo: string; public: string; sig: string; signed_at: string}[] | null
-  signer_set: {m: number; version: number; keys: {signer_id: string; public: string}[] | null}
-  supersedes?: {version: number; hash: string; reason: string}
+export interface BundleRecord { header: string; payload: string; preconditions: string }
+export interface RegistryVersion extends BundleRecord {
+  version: number; hash: string; items: unknown[] | null
+  signer_set: {m: number; version: number; keys: {signer_id: string; public: string}[]} // the set that signed it
+}
+export interface Bundle {
+  registry: string; key: string; checkpoint: string; version: number; record: BundleRecord; inclusion: string[]
+  signers: {version: number; record: BundleRecord; inclusion: string[]}[]
 }
 export interface Setting { key: string; value: string; origin: string; type: string; unit?: string; doc: string; variable: string; secret?: boolean; restart?: boolean }
 export interface Settings { profile: string; settings: Setting[] }

@@ -125,7 +125,7 @@ export function Drawer({title, onClose, children}: {title: string; onClose: () =
 
 /** Names and values. */
 export function Facts({list}: {list: [string, ComponentChildren][]}) {
-  return <dl class="facts">{list.filter(([, value]) => value !== undefined && value !== '' && value !== false).map(([name, value]) => <div key={name}><dt>{name}</dt><dd>{value}</dd></div>)}</dl>
+  return <dl class="facts">{list.filter(([, value]) => value != null && value !== '' && value !== false).map(([name, value]) => <div key={name}><dt>{name}</dt><dd>{value}</dd></div>)}</dl>
 }
 
 /** A choice among a few. */

@@ -4,18 +4,20 @@ import {count} from '../format'
 import {live} from '../node/live'
 import {problemOf, read, write, type ProblemDocument} from '../node/api'
 import {useLoad} from '../node/load'
-import {checkProposal, checkVersion, sign, type Check} from '../node/proof'
+import {changesIn, checkProposal, isEncrypted, sign, type Approvable} from '../node/approval'
+import {describe, type Op} from '../node/change'
+import {checkVersion, readVersion, signersIn, unproved, type Check} from '../node/proof'
 import {may, session} from '../node/session'
 import {useStore} from '../node/store'
-import type {Head, Proposal, RegistryVersion} from '../node/types'
-import {Address, Ago, Drawer, Empty, Facts, ProblemNote, Section, State, type Signal} from '../parts/parts'
+import type {Bundle, Proposal, RegistryHead, RegistryVersion} from '../node/types'
+import {Address, Ago, Command, Drawer, Empty, Facts, ProblemNote, Section, State, type Signal} from '../parts/parts'
 import {go, href, route} from '../route'
 
 export function Registry() {
   useStore(session)
   const {what} = useStore(route)
   const changed = useStore(live).snapshot?.counters['registry_version']
-  const head = useLoad<Head>('/registry/head', 15_000)
+  const head = useLoad<RegistryHead>('/registry/head', 15_000)
   useEffect(head.again, [changed])
   if (!head.value && head.problem) {
     return <><h1>Registry</h1><section class="section">{head.problem.status === 404 || head.problem.code === 'not_found' ? <Empty icon="registry" title="There is no registry yet"
@@ -33,9 +35,9 @@ export function Registry() {
   </>
 }
 
-function HeadOf({head}: {head: Head}) {
+function HeadOf({head}: {head: RegistryHead}) {
   const version = useLoad<RegistryVersion>(`/registry/${head.version}?items=false`)
-  const set = version.value?.signer_set
+  const set = signersIn(readVersion(version.value)?.ops ?? []) ?? version.value?.signer_set // its own set is the one that signed it
   return <Section title="Now">
     <Facts list={[['Version', count(head.version)], ['Committed', <Ago at={head.committed_at} />], ['Hash', <Address text={head.hash} what="hash" />],
       ['Rule', set && `${set.m} of ${set.keys?.length ?? 0} sign`], ['Signers', set && <span>{set.keys?.map(one => one.signer_id).join(', ')}</span>]]} />
@@ -57,52 +59,81 @@ function Proposals({turn}: {turn: number}) {
 function ProposalRow({of, onDone}: {of: Proposal; onDone: () => void}) {
   const [problem, setProblem] = useState<ProblemDocument>()
   const [message, setMessage] = useState('')
+  const [approving, setApproving] = useState(false)
   const enough = (of.approvals ?? []).length >= of.quorum.m
+  const changes = describe(changesIn(of))
   const commit = () => write('POST', `/registry/commit/${of.proposal_id}`, {}).then(() => { setMessage('Committed.'); onDone() }, error => setProblem(problemOf(error)))
   return <li>
     <div class="head-row"><Address text={of.proposal_id} what="proposal" /><State signal={statusSignals[of.status] ?? 'none'}>{of.status}</State>
       <span class="muted">{(of.approvals ?? []).length} of {of.quorum.m} signatures{(of.approvals ?? []).length > 0 && `: ${of.approvals!.join(', ')}`}</span><span class="muted">expires <Ago at={of.expires_at} /></span></div>
     {of.reason && <p>{of.reason}</p>}
-    {of.diff_text && <pre class="diff" tabIndex={0} role="group" aria-label="What would change">{of.diff_text}</pre>}
+    {!approving && <Diff of={changes} label="What would change" />}
     {of.next && <p class="small muted">{of.next}</p>}
     <div class="actions">
-      {!enough && may('registry:approve') && <Approve of={of} onDone={onDone} />}
+      {!enough && may('registry:approve') && !approving && <button type="button" class="primary" onClick={() => setApproving(true)}>Approve with a key file</button>}
       {enough && may('registry:commit') && <button type="button" class="primary" onClick={() => void commit()}>Commit</button>}
     </div>
+    {approving && <Approve id={of.proposal_id} listed={changes} onEnd={done => { setApproving(false); if (done) onDone() }} />}
     <p role="status" hidden={!message}>{message}</p>
     {problem && <ProblemNote problem={problem} />}
   </li>
 }
 
-/** The key file is read and used here; only the signature is sent. */
-function Approve({of, onDone}: {of: Proposal; onDone: () => void}) {
-  const [open, setOpen] = useState(false)
+function Diff({of, label}: {of: string; label: string}) {
+  return <pre class="diff" tabIndex={0} role="group" aria-label={label}>{of}</pre>
+}
+
+/** The change is read, checked and shown; exactly that is signed. The key file is used here; only the signature is sent. */
+function Approve({id, listed, onEnd}: {id: string; listed: string; onEnd: (done: boolean) => void}) {
+  const [seen, setSeen] = useState<Approvable>()
+  const [unknown, setUnknown] = useState('') // why the node does not say which registry it has
   const [signer, setSigner] = useState('')
-  const [file, setFile] = useState<File>()
+  const [key, setKey] = useState<{name: string; text: string}>()
   const [wrong, setWrong] = useState('')
   const [problem, setProblem] = useState<ProblemDocument>()
+  const failed = (error: unknown) => error instanceof Error && !('document' in error) ? setWrong(error.message) : setProblem(problemOf(error))
+  const changes = seen && describe(seen.changes)
+  useEffect(() => {
+    const look = async () => {
+      const checked = await checkProposal(await read<Proposal>(`/registry/proposals/${id}`), id)
+      const own = await read<{registry: string}>('/registry/key').catch(error => setUnknown(problemOf(error).detail))
+      if (own && own.registry !== checked.message.registry) throw new Error(`The message is for another registry, ${checked.message.registry}. Do not sign it.`)
+      setSeen(checked)
+    }
+    look().catch(failed)
+  }, [id])
+  const choose = async (file?: File) => {
+    setKey(file && {name: file.name, text: await file.text()})
+    if (file) setSigner(file.name.replace(/(\.(pub|key|age|pem|txt))+$/, '').toLowerCase())
+  }
   const approve = async () => {
     setWrong(''); setProblem(undefined)
     try {
-      const whole = await read<Proposal>(`/registry/proposals/${of.proposal_id}`)
-      const key = await read<{registry: string}>('/registry/key').catch(() => undefined)
-      await checkProposal({...whole, proposal_id: of.proposal_id}, key?.registry)
-      const signature = await sign(await file!.text(), whole.sign_this)
-      await write('POST', `/registry/approvals/${of.proposal_id}`, {signer_id: signer, algo: 'ed25519', sig: signature, signed_at: new Date().toISOString()})
-      setOpen(false); setSigner(''); setFile(undefined)
-      onDone()
+      const sig = await sign(key!.text, seen!.signThis)
+      await write('POST', `/registry/approvals/${id}`, {signer_id: signer, algo: 'ed25519', sig, signed_at: new Date().toISOString()})
+      onEnd(true)
     } catch (error) {
-      if (error instanceof Error && !('document' in error)) setWrong(error.message)
-      else setProblem(problemOf(error))
+      failed(error)
     }
   }
-  if (!open) return <button type="button" class="primary" onClick={() => setOpen(true)}>Approve with a key file</button>
-  return <form class="form-grid approve" onSubmit={event => { event.preventDefault(); if (file && signer) void approve() }}>
-    <label>Signer<input value={signer} onInput={event => setSigner(event.currentTarget.value)} autocomplete="off" placeholder="alice" /></label>
-    <label>Key file, which stays in this browser<input type="file" onChange={event => { const chosen = event.currentTarget.files?.[0]; setFile(chosen); if (chosen) setSigner(chosen.name.replace(/(\.(pub|key|age|pem|txt))+$/, '').toLowerCase()) }} /></label>
-    <div class="actions"><button type="submit" class="primary" disabled={!file || !signer}>Sign</button><button type="button" onClick={() => setOpen(false)}>Leave it</button></div>
+  const sealed = key && isEncrypted(key.text)
+  return <form class="stack" onSubmit={event => { event.preventDefault(); if (seen && key && signer && !sealed) void approve() }}>
+    {seen && <>
+      <h3>You sign this, and nothing else</h3>
+      <Diff of={changes!} label="What is signed" />
+      <p class="small">In the registry <Address text={seen.message.registry} what="registry" />, until <Ago at={seen.message.expires_at} />{seen.message.supersedes && `, in place of version ${seen.message.supersedes.version}: ${seen.message.supersedes.reason}`}</p>
+      {changes !== listed && <p class="note problem" role="alert">The list of this node shows another change than the one to be signed. Ask its operator why.</p>}
+      {unknown && <p class="note warn">The node does not say which registry it has: {unknown} Compare the one above with the one you know.</p>}
+      <div class="form-grid">
+        <label>Signer<input value={signer} onInput={event => setSigner(event.currentTarget.value)} autocomplete="off" placeholder="alice" /></label>
+        <label>Key file, which stays in this browser<input type="file" onChange={event => void choose(event.currentTarget.files?.[0])} /></label>
+      </div>
+      {sealed && <div class="note warn" role="alert"><strong>This key file is encrypted</strong><p>The page asks for no passphrase. This asks for it in a terminal, on the machine with the key, and signs the same:</p>
+        <Command text={`micronode registry approve ${id} --key ${/^[\w.@-]+$/.test(key.name) ? key.name : 'FILE'}`} /></div>}
+    </>}
     {wrong && <p class="note problem" role="alert">{wrong}</p>}
     {problem && <ProblemNote problem={problem} />}
+    <div class="actions">{seen && <button type="submit" class="primary" disabled={!key || !signer || sealed}>Sign</button>}<button type="button" onClick={() => onEnd(false)}>Leave it</button></div>
   </form>
 }
 
@@ -131,7 +162,7 @@ function Propose() {
 
 const perPage = 20
 
-function Versions({head}: {head: Head}) {
+function Versions({head}: {head: RegistryHead}) {
   const [from, setFrom] = useState(0) // how many of the newest are skipped
   const numbers = Array.from({length: Math.min(perPage, head.version - from + 1)}, (_, i) => head.version - from - i)
   return <Section title="Versions" aside={<>
@@ -144,40 +175,58 @@ function Versions({head}: {head: Head}) {
 
 function VersionRow({number}: {number: number}) {
   const version = useLoad<RegistryVersion>(`/registry/${number}?items=false`)
-  const of = version.value
+  const of = readVersion(version.value)
   return <li><a href={href('registry', String(number))}>Version {count(number)}</a>
-    {of ? <><span>{of.version === 0 ? 'Created' : words(of.ops)}</span><span class="muted small">{(of.approvals ?? []).map(one => one.signer_id).join(', ')} · <Ago at={of.committed_at} /></span></> :
-      <span class="muted">{version.problem?.detail ?? '…'}</span>}</li>
+    {of ? <><span>{number === 0 ? 'Created' : words(of.ops)}</span><span class="muted small">{of.header.approvals.length > 0 && of.header.approvals.map(one => one.signer_id).join(', ') + ' · '}<Ago at={of.header.committed_at} /></span></> :
+      <span class="muted">{version.problem?.detail ?? (version.value ? unreadable : '…')}</span>}</li>
 }
 
-type Op = {op: string; id?: string; item?: {id: string; kind: string; manifest?: string}}
+const unreadable = 'The bytes that the node gives for this version cannot be read.'
 
 /** Operations in a sentence. */
-function words(ops: unknown[] | null): string {
-  const said = ((ops ?? []) as Op[]).map(one => one.op === 'delete' ? `Removed ${one.id}` : one.item?.kind === 'name' ? `Pointed ${one.item.id} to ${one.item.manifest?.slice(0, 12)}…` : `Set ${one.item?.kind ?? ''} ${one.item?.id ?? ''}`)
+function words(ops: Op[]): string {
+  const said = ops.map(one => one.op === 'delete' ? `Removed ${one.id}` : one.item?.kind === 'name' ? `Pointed ${one.item.id} to ${String(one.item['manifest']).slice(0, 12)}…` : `Set ${one.item?.kind ?? ''} ${one.item?.id ?? ''}`)
   return said.length > 3 ? `${said.slice(0, 3).join('. ')}, and ${said.length - 3} more` : said.join('. ')
 }
 
+/** What is shown of a version is read from the bytes that its hash stands for, but for the items. */
 function Version({number}: {number: number}) {
   const version = useLoad<RegistryVersion>(`/registry/${number}`)
   const before = useLoad<RegistryVersion>(number > 0 ? `/registry/${number - 1}?items=false` : undefined)
-  const [checks, setChecks] = useState<Check[]>()
+  const [proof, setProof] = useState<{checks: Check[]; of: Bundle}>()
+  const [problem, setProblem] = useState<ProblemDocument>()
   const [wrong, setWrong] = useState('')
-  const of = version.value
-  const check = () => checkVersion(of!, before.value).then(setChecks, error => setWrong(String(error.message ?? error)))
+  const whole = version.value, of = readVersion(whole)
+  const check = async () => {
+    setWrong(''); setProblem(undefined); setProof(undefined)
+    try {
+      const bundle = await read<Bundle>(`/registry/bundle/${number}`)
+      setProof({checks: await checkVersion(whole!, before.value, bundle), of: bundle})
+    } catch (error) {
+      if (error instanceof Error && !('document' in error)) setWrong(`The proof cannot be read: ${error.message}`)
+      else setProblem(problemOf(error))
+    }
+  }
   return <Drawer title={`Version ${number}`} onClose={() => go(href('registry'))}>
     {version.problem && <ProblemNote problem={version.problem} />}
-    {of && <>
-      <Facts list={[['Committed', <Ago at={of.committed_at} />], ['Hash', <Address text={of.hash} what="hash" />], ['Before it', number > 0 && <Address text={of.prev_hash} what="hash" />],
-        ['Replaces', of.supersedes && `version ${of.supersedes.version}: ${of.supersedes.reason}`]]} />
-      <section><h3>What changed</h3><p>{of.version === 0 ? 'The registry was created.' : words(of.ops)}</p></section>
-      <section><h3>Who signed</h3>{(of.approvals ?? []).length === 0 ? <p class="muted">Nobody: the first version names the signers.</p> : <ul class="stack">{of.approvals!.map(one => <li key={one.public}><strong>{one.signer_id}</strong> <span class="muted">signed <Ago at={one.signed_at} /></span><div><Address text={one.public} what="key" head={14} /></div></li>)}</ul>}</section>
+    {whole && !of && <p class="note problem" role="alert">{unreadable}</p>}
+    {whole && of && <>
+      <Facts list={[['Committed', <Ago at={of.header.committed_at} />], ['Hash', <Address text={whole.hash} what="hash" />], ['Before it', number > 0 && <Address text={of.header.prev_hash} what="hash" />],
+        ['Replaces', of.header.supersedes && `version ${of.header.supersedes.version}: ${of.header.supersedes.reason}`]]} />
+      <section><h3>What changed</h3><Diff of={describe(of.changes)} label="What changed" /></section>
+      <section><h3>Who signed</h3>{of.header.approvals.length === 0 ? <p class="muted">Nobody: the first version names the signers.</p> : <ul class="stack">{of.header.approvals.map(one => <li key={one.public}><strong>{one.signer_id}</strong> <span class="muted">signed <Ago at={one.signed_at} /></span><div><Address text={one.public} what="key" head={14} /></div></li>)}</ul>}</section>
       <section><div class="head-row"><h3>Is it true?</h3><button type="button" disabled={number > 0 && !before.value} onClick={() => void check()}>Check the proof in this browser</button></div>
-        <ul class="stack" aria-live="polite">{checks?.map(one => <li key={one.text}><State signal={one.ok ? 'good' : 'bad'}>{one.text}{one.ok ? '' : ': no'}</State></li>)}</ul>
-        {wrong && <p class="note problem">{wrong}</p>}
+        <ul class="stack" aria-live="polite">{proof?.checks.map(one => <li key={one.text}><State signal={one.ok ? 'good' : 'bad'}>{one.text}{one.ok ? '' : ': no'}</State></li>)}
+        </ul>
+        {proof?.checks.every(one => one.ok) && <>
+          <Facts list={[['Registry', <Address text={proof.of.registry} what="registry" head={14} />], ['Key of its log', <Address text={proof.of.key} what="key" head={28} />]]} />
+          <ul class="stack small muted">{unproved().map(one => <li key={one}>Not checked: {one}</li>)}</ul>
+        </>}
+        {wrong && <p class="note problem" role="alert">{wrong}</p>}
+        {problem && <ProblemNote problem={problem} />}
       </section>
-      <section><h3>Items</h3><div class="scroll-y"><table><thead><tr><th>Kind</th><th>Item</th><th>Value</th></tr></thead><tbody>
-        {((of.items ?? []) as {kind: string; id: string; manifest?: string}[]).slice(0, 300).map(one => <tr key={one.kind + one.id}><td>{one.kind}</td><td>{one.id}</td><td>{one.manifest ? <a class="mono" href={href('content', one.manifest)}>{one.manifest.slice(0, 14)}…</a> : ''}</td></tr>)}
+      <section><h3>Items</h3><div class="scroll-y" tabIndex={0} role="group" aria-label="Items"><table><thead><tr><th>Kind</th><th>Item</th><th>Value</th></tr></thead><tbody>
+        {((whole.items ?? []) as {kind: string; id: string; manifest?: string}[]).slice(0, 300).map(one => <tr key={one.kind + one.id}><td>{one.kind}</td><td>{one.id}</td><td>{one.manifest ? <a class="mono" href={href('content', one.manifest)}>{one.manifest.slice(0, 14)}…</a> : ''}</td></tr>)}
       </tbody></table></div></section>
     </>}
   </Drawer>

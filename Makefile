@@ -260,7 +260,7 @@ page: need-npm web/node_modules ## build the page from web/ into internal/page/d
 page-check: need-npm web/node_modules ## the page's types, and whether internal/page/dist is what web/ gives
 	@cd web && npx tsc --noEmit && node build.mjs --check
 
-page-browser: need-npm need-chromium web/node_modules build ## the page in Chromium, against real nodes
+page-browser: need-npm need-python need-chromium web/node_modules build ## the page in Chromium, against real nodes
 	@cd web && MICRONODE=$(abspath $(BUILD))/micronode node --test test/browser.test.mjs
 
 page-pictures: need-npm need-chromium web/node_modules build ## the pictures of the README into docs/; PICTURES=FOLDER ALL=--all for every place

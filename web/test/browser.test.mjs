@@ -1,11 +1,15 @@
 // The page in a real browser, against real nodes. `make page-browser` runs it; pictures.mjs makes pictures of it.
 import assert from 'node:assert/strict'
+import {execFileSync} from 'node:child_process'
 import {createHash} from 'node:crypto'
 import {existsSync, readFileSync, writeFileSync} from 'node:fs'
 import {createServer} from 'node:http'
+import {createServer as createSecureServer} from 'node:https'
 import {after, before, test} from 'node:test'
 import {join} from 'node:path'
+import ts from 'typescript'
 import {folder, linkTo, mapDrawn, open, places, prepare, run, settled, start, stopAll, tool, visit} from './nodes.mjs'
+import {writeMBTiles} from './packs.mjs'
 
 let node, other, bare
 
@@ -65,6 +69,56 @@ test('a narrow capability shows less, and its refusals are explained', async () 
   await page.context().close()
 })
 
+test('a capability that was pasted shows what it allows, and one of another node is refused with the next step', async () => {
+  const paste = async (page, token) => {
+    await page.getByLabel(/Or paste a capability/).fill(token)
+    await page.getByRole('button', {name: 'Use it'}).click()
+  }
+  const page = await open()
+  await page.goto(node.url + '/ui/content')
+  await paste(page, tokenOf(node, 'object:put'))
+  await page.getByRole('button', {name: 'Choose files'}).waitFor()
+  await visit(page, 'content/name:docs')
+  assert.equal(await page.getByRole('button', {name: 'Pin', exact: true}).count(), 0)
+  assert.equal(await page.getByRole('button', {name: 'Set the name'}).count(), 0)
+  await visit(page, 'registry')
+  assert.equal(await page.getByRole('button', {name: 'Propose', exact: true}).count(), 0)
+  await page.reload()
+  await page.goto(node.url + '/ui/messages')
+  await paste(page, tokenOf(bare, 'admin')) // of another node: its buttons are there, and refused
+  await page.getByLabel('Box').fill('jobs')
+  await page.getByLabel('Message', {exact: true}).fill('not for you')
+  await page.getByRole('button', {name: 'Send', exact: true}).click()
+  const problem = page.locator('form ~ .note.problem').first()
+  await problem.waitFor()
+  assert.ok((await problem.locator('strong').textContent()).length > 3, 'a title')
+  assert.ok((await problem.locator('p').first().textContent()).length > 10, 'a detail')
+  assert.match(await problem.locator('.next').textContent(), /token mint|micronode/)
+  assert.match(await problem.textContent(), /Correlation ID/)
+  clean(page)
+  await page.context().close()
+  // And without any: everything that changes something is refused.
+  for (const [method, path] of [['POST', '/o'], ['DELETE', '/o/b3:' + 'ab'.repeat(32)], ['POST', '/admin/pin'], ['POST', '/admin/edge/purge'], ['PUT', '/names/docs'], ['POST', '/registry/proposals'], ['POST', '/registry/commit/' + 'a'.repeat(26)],
+    ['POST', '/mbox/send'], ['POST', '/overlay/publish/news'], ['DELETE', '/overlay/peers/' + other.status.peer_id], ['POST', '/admin/shutdown']]) {
+    const answer = await fetch(node.url + path, {method, body: method === 'DELETE' ? undefined : '{}', headers: {'Content-Type': 'application/json'}})
+    const body = await answer.json()
+    assert.ok(answer.status === 401 && body.title && body.detail && body.next && body.corr_id, `${method} ${path}: ${answer.status} ${JSON.stringify(body)}`)
+  }
+})
+
+test('a problem shows its title, its detail, the next step and the correlation ID', async () => {
+  const page = await opened('/ui/content/name:nobody-gave-this')
+  const problem = page.locator('.drawer .note.problem')
+  await problem.waitFor()
+  const answer = await fetch(node.url + '/resolve/name:nobody-gave-this'), document = await answer.json()
+  assert.equal(await problem.locator('strong').textContent(), document.title)
+  assert.equal((await problem.locator('p').first().textContent()).toLowerCase().replace(/\.$/, ''), document.detail.toLowerCase().replace(/\.$/, ''))
+  assert.equal(await problem.locator('.next').textContent(), document.next)
+  assert.ok(await problem.getByRole('button', {name: /copy the correlation ID/}).count())
+  clean(page)
+  await page.context().close()
+})
+
 test('numbers change under load, and stop while the page is hidden', async () => {
   const page = await opened('/ui/')
   const requests = page.locator('.number').first().locator('.figure')
@@ -95,6 +149,48 @@ test('numbers change under load, and stop while the page is hidden', async () =>
   const again = page.waitForRequest(/ui\/stream/)
   await page.evaluate(() => { delete document.hidden; document.dispatchEvent(new Event('visibilitychange')) })
   await again
+  clean(page)
+  await page.context().close()
+})
+
+test('what happened before the page was opened is there', async () => {
+  const page = await opened('/ui/')
+  await page.locator('.events').getByText('session opened').first().waitFor()
+  const lines = await page.locator('.events li').count()
+  await page.evaluate(() => document.dispatchEvent(new Event('visibilitychange'))) // the stream is opened anew, and begins with the same events
+  await page.waitForResponse(/ui\/stream/)
+  await settled(page)
+  assert.ok(await page.locator('.events li').count() < 2 * lines, 'each once')
+  clean(page)
+  await page.context().close()
+})
+
+/** The first snapshot that a node streams. */
+async function snapshotOf(node) {
+  const stop = new AbortController()
+  const answer = await fetch(node.url + '/admin/ui/stream', {headers: {Authorization: `Bearer ${tokenOf(node, 'admin')}`}, signal: stop.signal})
+  let text = ''
+  for await (const part of answer.body.pipeThrough(new TextDecoderStream())) {
+    text += part
+    const found = /event: snapshot\n(?:id: .*\n)?data: (.*)\n/.exec(text)
+    if (found) { stop.abort(); return JSON.parse(found[1]) }
+  }
+}
+
+const tokenOf = (node, ...scopes) => run(node, 'token', 'mint', ...scopes.flatMap(one => ['--scope', one]), '--ttl', '1h').split('\n').at(-1)
+
+test('a queue that refuses is red, with its rate, and reasons have theirs', async () => {
+  const now = await snapshotOf(node), queue = now.status.queues.at(-1), key = `${queue.service}/${queue.name}`
+  const later = {...now, at: new Date(Date.parse(now.at) + 2000).toISOString(), refused: {...now.refused, [key]: (now.refused[key] ?? 0) + 10},
+    counters: {...now.counters, 'rejected_total/queue_full': (now.counters['rejected_total/queue_full'] ?? 0) + 6}}
+  const page = await open()
+  await page.route('**/admin/ui/stream', route => route.fulfill({contentType: 'text/event-stream', body: [now, later].map(one => `event: snapshot\ndata: ${JSON.stringify(one)}\n\n`).join('')}))
+  await page.goto(linkTo(node))
+  const row = page.locator('.queues li').first() // before all that only fill
+  await row.getByText('refuses 5.0 per second').waitFor()
+  assert.ok((await row.locator('.name').textContent()).endsWith(queue.name))
+  assert.equal(await row.locator('.bar.bad').count(), 1)
+  assert.match(await page.getByRole('row', {name: /queue full/}).textContent(), /3\.0/)
   clean(page)
   await page.context().close()
 })
@@ -137,6 +233,9 @@ test('files are put, found again, verified, named and removed', async () => {
   await page.getByLabel('Name', {exact: true}).fill('large')
   await page.getByRole('button', {name: 'Set the name'}).click()
   await page.getByText('name:large points to it').waitFor()
+  const {manifest_cid} = await (await fetch(node.url + '/resolve/name:large')).json()
+  const [entry] = JSON.parse(run(node, 'get', manifest_cid, '-o', '-')).entries
+  assert.equal(entry.type, (await fetch(`${node.url}/o/${address}`, {method: 'HEAD'})).headers.get('Content-Type'), 'the type is that of the object')
   await page.getByText('Remove it from this node').click()
   assert.ok(await page.getByRole('button', {name: 'Remove', exact: true}).isDisabled())
   await page.getByLabel(/^Type/).fill(address.slice(3, 9))
@@ -175,19 +274,29 @@ test('a folder has the address that the command gives it', async () => {
   await page.context().close()
 })
 
-for (const [pack, least] of [['lindach', 6], ['plain', 4], ['heights', 8]]) test(`the pack ${pack} is drawn`, async () => {
-  const page = await opened(`/ui/map/${pack}`)
-  await mapDrawn(page)
-  assert.ok(await page.locator('canvas.maplibregl-canvas').isVisible())
-  const picture = await page.screenshot()
-  const drawn = await countColours(page, picture)
-  assert.ok(drawn >= least, `${drawn} colours`)
-  clean(page)
-  await page.context().close()
+for (const [pack, least] of [['lindach', 6], ['plain', 4], ['heights', 8], ['valley', 6]]) test(`the pack ${pack} is drawn, light and dark`, async () => {
+  if (pack === 'valley') { // MBTiles, which the node finds in its folder while it runs
+    writeMBTiles(join(folder, 'packs/valley.mbtiles'))
+    while (!(await (await fetch(node.url + '/edge/packs')).json()).packs.some(one => one.name === 'valley' && one.state === 'serving')) await new Promise(done => setTimeout(done, 200))
+  }
+  const light = {}
+  for (const colorScheme of ['light', 'dark']) {
+    const page = await opened(`/ui/map/${pack}`, {colorScheme})
+    await mapDrawn(page)
+    assert.ok(await page.locator('canvas.maplibregl-canvas').isVisible())
+    const {colours, brightness} = await coloursOf(page, await page.screenshot())
+    assert.ok(colours >= least, `${colours} colours, ${colorScheme}`)
+    light[colorScheme] = brightness
+    clean(page)
+    await page.context().close()
+  }
+  // Vectors are drawn in the colours of the theme; pictures are what they are.
+  if (pack === 'heights') assert.ok(Math.abs(light.light - light.dark) < 40, JSON.stringify(light))
+  else assert.ok(light.light > 170 && light.dark < 80, JSON.stringify(light))
 })
 
-/** The colours of a screenshot, coarsely, in the part of it where only the map is. */
-async function countColours(page, picture) {
+/** The colours of a screenshot, coarsely, and how bright it is, in the part of it where only the map is. */
+async function coloursOf(page, picture) {
   const viewer = await open({elsewhere: true})
   await viewer.setContent('<canvas></canvas>')
   const n = await viewer.evaluate(async data => {
@@ -198,8 +307,9 @@ async function countColours(page, picture) {
     canvas.width = 500; canvas.height = 500
     canvas.getContext('2d').drawImage(image, 640, 300, 500, 500, 0, 0, 500, 500)
     const pixels = canvas.getContext('2d').getImageData(0, 0, 500, 500).data, seen = new Map()
-    for (let i = 0; i < pixels.length; i += 4) { const key = `${pixels[i] >> 3},${pixels[i + 1] >> 3},${pixels[i + 2] >> 3}`; seen.set(key, (seen.get(key) ?? 0) + 1) }
-    return [...seen.values()].filter(count => count > 40).length
+    let sum = 0
+    for (let i = 0; i < pixels.length; i += 4) { sum += (pixels[i] + pixels[i + 1] + pixels[i + 2]) / 3; const key = `${pixels[i] >> 3},${pixels[i + 1] >> 3},${pixels[i + 2] >> 3}`; seen.set(key, (seen.get(key) ?? 0) + 1) }
+    return {colours: [...seen.values()].filter(count => count > 40).length, brightness: sum / (pixels.length / 4)}
   }, picture.toString('base64'))
   await viewer.context().close()
   return n
@@ -212,9 +322,9 @@ test('a click on the map shows properties, and layers can be hidden', async () =
   await page.locator('.feature').first().waitFor()
   assert.match(await page.locator('.feature').first().textContent(), /class/)
   await page.getByRole('radio', {name: 'Layers'}).click()
-  const before = await countColours(page, await page.screenshot())
+  const before = (await coloursOf(page, await page.screenshot())).colours
   for (const layer of ['building', 'landuse', 'transportation', 'transportation_name', 'landcover']) await page.getByLabel(layer, {exact: true}).uncheck()
-  while (await countColours(page, await page.screenshot()) >= before) await page.waitForTimeout(100) // until the map is drawn anew
+  while ((await coloursOf(page, await page.screenshot())).colours >= before) await page.waitForTimeout(100) // until the map is drawn anew
   await page.getByRole('radio', {name: 'Use it'}).click()
   await page.getByText("sources: {pack: {type: 'vector'").waitFor()
   await page.getByRole('button', {name: 'Zoom in'}).click()
@@ -239,6 +349,17 @@ test('the peers are shown, and the messages of a topic as they come', async () =
   const shown = page.getByText('the bridge is open').first()
   do run(other, 'pub', 'news/local', 'the bridge is open')
   while (!await shown.waitFor({timeout: 2000}).then(() => true, () => false))
+  clean(page)
+  await page.context().close()
+})
+
+test('a peer that nobody knows is said to be unknown', async () => {
+  const page = await opened('/ui/network'), id = 'a'.repeat(52)
+  await page.keyboard.press('/')
+  await page.keyboard.type(id)
+  await page.keyboard.press('Enter')
+  await page.locator('.drawer').getByText('This node does not know this peer').waitFor()
+  await page.getByText(`micronode peers add ${id}@HOST:PORT`).waitFor()
   clean(page)
   await page.context().close()
 })
@@ -431,6 +552,33 @@ test('a proof follows the signers, and finds what is wrong', async () => {
   await told.context().close()
 })
 
+test('the cache shows what it answered, fetched and refused, and forgets on request', async () => {
+  execFileSync('openssl', ['req', '-x509', '-newkey', 'rsa:2048', '-nodes', '-keyout', 'origin.key', '-out', 'origin.pem', '-days', '2', '-subj', '/CN=localhost', '-addext', 'subjectAltName=DNS:localhost'], {cwd: folder, stdio: 'ignore'})
+  const origin = createSecureServer({key: readFileSync(join(folder, 'origin.key')), cert: readFileSync(join(folder, 'origin.pem'))}, (request, answer) => answer.setHeader('Cache-Control', 'max-age=600').setHeader('Content-Type', 'text/plain').end(request.url))
+  await new Promise(done => origin.listen(0, 'localhost', done))
+  const host = `localhost:${origin.address().port}`
+  const edge = start(['--allow', host], {SSL_CERT_FILE: join(folder, 'origin.pem'), MICRO_EDGE__FILL__ALLOW_PRIVATE: 'true'})
+  const get = path => fetch(`${edge.url}/edge/assets/${path}`)
+  for (const path of ['one', 'one', 'one', 'two']) { const answer = await get(`${host}/${path}`); assert.equal(`${answer.status} ${await answer.text()}`, `200 /${path}`) }
+  for (const path of ['elsewhere.example.org/', 'elsewhere.example.org/']) assert.equal((await get(path)).status, 403)
+  await fetch(`${edge.url}/resolve/name:nobody`)
+  const page = await opened('/ui/cache', undefined, edge)
+  await page.getByText('50 %').waitFor()
+  await page.getByText('2 of 4', {exact: true}).waitFor()
+  await page.locator('.big-numbers > div', {hasText: 'Asked the origin'}).locator('.figure', {hasText: /^2$/}).waitFor()
+  await page.locator('.big-numbers > div', {hasText: 'Refused'}).locator('.figure', {hasText: /^2$/}).waitFor()
+  await page.getByLabel('Forget the answers for URLs that begin with').fill(`https://${host}/`)
+  await page.getByRole('button', {name: 'Purge'}).click()
+  await page.getByText('2 answers are forgotten').waitFor()
+  await (await get(`${host}/one`)).text()
+  await page.locator('.big-numbers > div', {hasText: 'Asked the origin'}).locator('.figure', {hasText: /^3$/}).waitFor() // fetched anew
+  for (const bar of await page.locator('[role=meter]').all()) assert.ok(!await bar.evaluate(one => one.classList.contains('bad') && one.getAttribute('aria-label').startsWith('Look-ups')), 'a good share is not red')
+  clean(page)
+  await page.context().close()
+  edge.stop()
+  origin.close()
+})
+
 test('settings say where they come from', async () => {
   const page = await opened('/ui/settings?q=facets.search.enabled')
   await page.getByText('facets.search.enabled', {exact: true}).waitFor()
@@ -452,6 +600,10 @@ test('words are found, posts are read, messages are sent', async () => {
   await page.getByLabel('Words').fill('crossings')
   await page.getByRole('button', {name: 'Search', exact: true}).click()
   await page.getByText('river crossings of the valley').first().waitFor()
+  await page.route('**/search?q=beyond', route => route.fulfill({status: 400, contentType: 'application/problem+json', json: {title: 'Malformed', status: 400, code: 'Malformed', detail: 'the offset is too large', next: 'Ask for less.', corr_id: '', retryable: false}}))
+  await page.getByLabel('Words').fill('beyond')
+  await page.getByRole('button', {name: 'Search', exact: true}).click()
+  await page.getByText('The offset is too large').waitFor() // and not that search is off
   await page.getByRole('radio', {name: 'Feed'}).click()
   await page.getByLabel('User').fill('ann')
   await page.getByRole('button', {name: 'Show the feed'}).click()
@@ -495,15 +647,31 @@ test('everything is reached by keyboard alone', async () => {
 
 const axe = readFileSync(new URL('../node_modules/axe-core/axe.min.js', import.meta.url), 'utf8')
 
-for (const colorScheme of ['light', 'dark']) test(`every place is without violations of accessibility, ${colorScheme}`, async () => {
-  const page = await opened('/ui/', {colorScheme, bypassCSP: true, reducedMotion: 'reduce'})
+for (const colorScheme of ['light', 'dark']) for (const width of [1280, 390]) test(`every place and drawer is without violations of accessibility, ${colorScheme}, ${width} wide`, async () => {
+  const page = await opened('/ui/', {colorScheme, bypassCSP: true, reducedMotion: 'reduce', viewport: {width, height: 900}})
   await page.getByText('This node', {exact: true}).waitFor()
   await page.evaluate(axe)
-  for (const place of [...places, 'content/name:docs']) {
-    await visit(page, place)
+  const look = async where => {
     const {violations} = await page.evaluate(() => window.axe.run(document, {runOnly: ['wcag2a', 'wcag2aa', 'wcag21a', 'wcag21aa', 'wcag22aa', 'best-practice']}))
-    assert.deepEqual(violations.map(one => `${place}: ${one.id}: ${one.nodes.map(n => n.target + ' ' + (n.any[0]?.message ?? '')).slice(0, 3).join('; ')}`), [])
+    assert.deepEqual(violations.map(one => `${where}: ${one.id}: ${one.nodes.map(n => n.target + ' ' + (n.any[0]?.message ?? '')).slice(0, 3).join('; ')}`), [])
   }
+  for (const place of [...places, 'content/name:docs', `network/${other.status.peer_id}`, 'network/' + 'a'.repeat(52), 'registry/0']) {
+    await visit(page, place)
+    if (place.includes('/') && !place.startsWith('map')) await page.locator('dialog.drawer').waitFor()
+    if (place === 'registry/0') {
+      await page.getByRole('button', {name: 'Check the proof in this browser'}).click()
+      await page.getByText('Not checked: that these are the registry').waitFor()
+    }
+    await look(place)
+  }
+  const id = propose([pointTo('accessible', 'bb')])
+  sealedKey()
+  await visit(page, 'registry')
+  await rowOf(page, id).getByRole('button', {name: 'Approve with a key file'}).click()
+  await page.getByText('You sign this, and nothing else').waitFor()
+  await page.getByLabel('Key file, which stays in this browser').setInputFiles(join(folder, 'sealed.key'))
+  await page.getByText('This key file is encrypted').waitFor()
+  await look('approving')
   clean(page)
   await page.context().close()
 })
@@ -542,22 +710,49 @@ test('a page of another origin reads nothing, frames nothing, and rebinding is r
 })
 
 test('it is small and quick', async context => {
-  const page = await open()
-  const session = await page.context().newCDPSession(page)
-  await session.send('Emulation.setCPUThrottlingRate', {rate: 4})
-  await session.send('Network.enable')
-  let sent = 0
-  session.on('Network.loadingFinished', event => { sent += event.encodedDataLength })
-  await page.goto(linkTo(node))
-  await page.getByText('This node', {exact: true}).waitFor()
-  const ready = await page.evaluate(() => performance.getEntriesByType('navigation')[0].domContentLoadedEventEnd)
-  await session.send('HeapProfiler.collectGarbage')
-  const heap = await page.evaluate(() => performance.memory.usedJSHeapSize)
-  context.diagnostic(`interactive after ${Math.round(ready)} ms at a quarter of the speed; ${sent} bytes sent; ${(heap / 1e6).toFixed(1)} MB of heap`)
-  assert.ok(sent < 70_000, `${sent} bytes`) // with the data of the node
-  assert.ok(heap < 30e6)
-  clean(page)
-  await page.context().close()
+  // Interactive: the place is drawn with the data of the node, and answers a key. The machine may be busy, so the best of five counts.
+  let best = Infinity
+  for (let attempt = 1; attempt <= 5 && best >= 1000; attempt++) {
+    const page = await open()
+    const session = await page.context().newCDPSession(page)
+    await session.send('Emulation.setCPUThrottlingRate', {rate: 4})
+    await session.send('Network.enable')
+    let sent = 0
+    session.on('Network.loadingFinished', event => { sent += event.encodedDataLength })
+    await page.addInitScript(() => new MutationObserver((_, watch) => {
+      if (!document.querySelector('.facts')) return
+      watch.disconnect()
+      requestAnimationFrame(() => setTimeout(() => { window.interactive = performance.now() }))
+    }).observe(document, {childList: true, subtree: true}))
+    await page.goto(linkTo(node))
+    await page.getByText('This node', {exact: true}).waitFor()
+    const ready = await page.waitForFunction(() => window.interactive).then(value => value.jsonValue())
+    best = Math.min(best, ready)
+    await session.send('HeapProfiler.collectGarbage')
+    const heap = await page.evaluate(() => performance.memory.usedJSHeapSize)
+    context.diagnostic(`interactive after ${Math.round(ready)} ms at a quarter of the speed; ${sent} bytes sent; ${(heap / 1e6).toFixed(1)} MB of heap`)
+    assert.ok(sent < 70_000, `${sent} bytes`) // with the data of the node
+    assert.ok(heap < 30e6)
+    clean(page)
+    await page.context().close()
+  }
+  assert.ok(best < 1000, `interactive after ${Math.round(best)} ms at best, at a quarter of the speed`)
+})
+
+test('the shapes that the page reads are those of the OpenAPI document', async () => {
+  const {components: {schemas}} = await (await fetch(node.url + '/openapi.json')).json()
+  const outside = ['Snapshot', 'NodeEvent', 'TileJSON', 'BundleRecord', 'Bundle'] // of the stream, of standards, of files
+  const file = ts.createSourceFile('types.ts', readFileSync(new URL('../src/node/types.ts', import.meta.url), 'utf8'), ts.ScriptTarget.ES2022)
+  const wrong = []
+  for (const {name, members} of file.statements.filter(ts.isInterfaceDeclaration)) {
+    const shape = name.text === 'Setting' ? 'Entry' : name.text, schema = schemas[shape]
+    if (!schema && !outside.includes(shape)) wrong.push(`${shape} is not in the document`)
+    for (const one of schema ? members : []) {
+      if (!schema.properties[one.name.text]) wrong.push(`${shape}.${one.name.text} is not in the document`)
+      else if (!one.questionToken && !schema.required.includes(one.name.text)) wrong.push(`${shape}.${one.name.text} may be absent`)
+    }
+  }
+  assert.deepEqual(wrong, [])
 })
 
 test('the files in the binary are those of the folder', async () => {

@@ -1,4 +1,5 @@
 // Packs for the tests: a small town in the schema of OpenMapTiles, the same data in a schema that nobody knows, and a raster of the world.
+import {execFileSync} from 'node:child_process'
 import {writeFileSync} from 'node:fs'
 import {crc32, deflateSync, gzipSync} from 'node:zlib'
 
@@ -227,14 +228,39 @@ function pmtiles(tiles, {metadata, type, compression, minzoom, maxzoom, bounds, 
   return Buffer.concat([header, directory, meta, ...sorted.map(one => one.data)])
 }
 
-export function writeVector(path, {rename = name => name, name = 'Lindach', attribution = '© <b>the tests</b>'} = {}) {
+/** The tiles of the town, and what is said of them. */
+function townTiles(rename) {
   const layers = town(), bounds = [centre[0] - half[0], centre[1] - half[1], centre[0] + half[0], centre[1] + half[1]], tiles = []
   for (let z = 8; z <= 14; z++) {
     const [x0, y1] = project([bounds[0], bounds[1]], z).map(Math.floor), [x1, y0] = project([bounds[2], bounds[3]], z).map(Math.floor)
     for (let x = x0; x <= x1; x++) for (let y = y0; y <= y1; y++) { const data = vectorTile(layers, z, x, y, rename); if (data) tiles.push({z, x, y, data}) }
   }
   const vector_layers = Object.keys(layers).map(id => ({id: rename(id), minzoom: Math.max(8, minimum[id] ?? 0), maxzoom: 14, fields: Object.fromEntries(Object.keys(layers[id][0]?.properties ?? {}).map(key => [key, fields[key]]))}))
-  writeFileSync(path, pmtiles(tiles, {metadata: {name, attribution, description: 'A town that does not exist.', vector_layers}, type: 1, compression: 2, minzoom: 8, maxzoom: 14, bounds, center: [centre[0] + .008, centre[1] + .004, 14]}))
+  return {tiles, vector_layers, bounds, center: [centre[0] + .008, centre[1] + .004, 14]}
+}
+
+export function writeVector(path, {rename = name => name, name = 'Lindach', attribution = '© <b>the tests</b>'} = {}) {
+  const {tiles, vector_layers, bounds, center} = townTiles(rename)
+  writeFileSync(path, pmtiles(tiles, {metadata: {name, attribution, description: 'A town that does not exist.', vector_layers}, type: 1, compression: 2, minzoom: 8, maxzoom: 14, bounds, center}))
+}
+
+/** The same town as MBTiles, which is a file of SQLite: Python writes one, and puts it in its place when it is whole. */
+export function writeMBTiles(path) {
+  const {tiles, vector_layers, bounds, center} = townTiles(name => name)
+  const metadata = {name: 'Valley', format: 'pbf', minzoom: '8', maxzoom: '14', bounds: bounds.join(','), center: center.join(','), attribution: 'the tests', json: JSON.stringify({vector_layers})}
+  execFileSync('python3', ['-c', `
+import base64, json, os, sqlite3, sys
+given = json.load(sys.stdin)
+file = sqlite3.connect(sys.argv[1] + '.part')
+file.execute('CREATE TABLE metadata (name text, value text)')
+file.execute('CREATE TABLE tiles (zoom_level integer, tile_column integer, tile_row integer, tile_data blob)')
+file.execute('CREATE UNIQUE INDEX tile_index ON tiles (zoom_level, tile_column, tile_row)')
+file.executemany('INSERT INTO metadata VALUES (?, ?)', given['metadata'].items())
+file.executemany('INSERT INTO tiles VALUES (?, ?, ?, ?)', [(z, x, y, base64.b64decode(data)) for z, x, y, data in given['tiles']])
+file.commit()
+file.close()
+os.rename(sys.argv[1] + '.part', sys.argv[1])
+`, path], {input: JSON.stringify({metadata, tiles: tiles.map(one => [one.z, one.x, 2 ** one.z - 1 - one.y, one.data.toString('base64')])})})
 }
 
 /** A picture of 256 by 256. */

@@ -3,7 +3,7 @@ import {mkdirSync, writeFileSync} from 'node:fs'
 import {join} from 'node:path'
 import {argv} from 'node:process'
 import {deflateSync, inflateSync, crc32} from 'node:zlib'
-import {linkTo, open, places, prepare, stopAll, visit} from './nodes.mjs'
+import {linkTo, open, places, prepare, settled, stopAll, visit} from './nodes.mjs'
 
 const to = process.env.PICTURES ?? '../docs', all = argv[2]
 const largest = 400_000 // bytes
@@ -24,9 +24,11 @@ if (all === '--all') {
   for (const [width, height] of [[1280, 900], [390, 844], [768, 1024], [2560, 1300]]) for (const colorScheme of ['light', 'dark']) {
     await page.emulateMedia({colorScheme})
     await page.setViewportSize({width, height})
-    for (const place of places) {
+    for (const place of [...places, 'content/name:docs', 'registry/0', 'messages/search']) {
       await visit(page, place)
-      await picture(`${place.split('/')[0] || 'overview'}-${width}-${colorScheme}`)
+      if (place === 'registry/0') await page.getByRole('button', {name: 'Check the proof in this browser'}).click()
+      await settled(page)
+      await picture(`${place.replaceAll(/[/:]/g, '-') || 'overview'}-${width}-${colorScheme}`)
     }
   }
 } else {

@@ -18,11 +18,12 @@ export interface Live {
   version?: Version
   snapshot?: Snapshot
   history: Moment[]
+  refusing: Record<string, number> // per second, by queue (as in the snapshot) and by the name of a counter, between the last two snapshots
   events: NodeEvent[]
   refusal?: ProblemDocument // why the capability shows nothing
 }
 
-export const live = store<Live>({link: 'connecting', history: [], events: []})
+export const live = store<Live>({link: 'connecting', history: [], refusing: {}, events: []})
 
 const keptMoments = 61 // two minutes
 const keptEvents = 100
@@ -81,9 +82,15 @@ async function run(signal: AbortSignal) {
 async function stream(signal: AbortSignal) {
   await readEvents('/admin/ui/stream', signal, event => {
     if (event.name === 'snapshot') add(JSON.parse(event.data) as Snapshot)
-    if (event.name === 'node') change({events: [JSON.parse(event.data) as NodeEvent, ...live.get().events].slice(0, keptEvents)})
+    if (event.name === 'node') happened(JSON.parse(event.data) as NodeEvent)
   }, () => change({link: 'live', refusal: undefined}))
   if (!signal.aborted) change({link: 'lost'})
+}
+
+/** The node begins with its last events, which the page may have already. */
+function happened(event: NodeEvent) {
+  const {events} = live.get()
+  if (!events.some(one => one.at === event.at && one.type === event.type && one.name === event.name)) change({events: [event, ...events].slice(0, keptEvents)})
 }
 
 /** Readiness is public, and so is what follows from it. */
@@ -112,7 +119,7 @@ function pause(signal: AbortSignal, ms: number): Promise<void> {
 /** Adds a snapshot, and what follows from it and the one before. */
 function add(next: Snapshot) {
   const before = live.get().snapshot
-  let history = live.get().history
+  let history = live.get().history, refusing: Record<string, number> = {}
   if (before && before.started === next.started) {
     const seconds = Math.max(0.1, (Date.parse(next.at) - Date.parse(before.at)) / 1000)
     history = [...history, {
@@ -120,10 +127,12 @@ function add(next: Snapshot) {
       requests: Math.max(0, sum(next, 'http_requests_total/') - sum(before, 'http_requests_total/')) / seconds,
       refused: Math.max(0, refusals(next) - refusals(before)) / seconds,
     }].slice(-keptMoments)
+    const was = {...before.counters, ...before.refused}
+    for (const [name, n] of Object.entries({...next.counters, ...next.refused})) if (n > (was[name] ?? 0) && (name in next.refused || name.startsWith(rejected))) refusing[name] = (n - (was[name] ?? 0)) / seconds
   } else {
     history = []
   }
-  change({link: 'live', snapshot: next, readiness: next.readiness, history})
+  change({link: 'live', snapshot: next, readiness: next.readiness, history, refusing})
 }
 
 /** All counters whose name begins so. */
@@ -133,8 +142,11 @@ export function sum(of: Snapshot, prefix: string): number {
   return total
 }
 
+/** The counters of refusals by their reason begin so. */
+export const rejected = 'rejected_total/'
+
 /** Refusals of every kind. */
-export const refusals = (of: Snapshot) => sum(of, 'rejected_total/') + (of.counters['busy_rejections_total'] ?? 0)
+export const refusals = (of: Snapshot) => sum(of, rejected) + (of.counters['busy_rejections_total'] ?? 0)
 
 /** The bound below which a part of the requests between two snapshots stayed, in seconds; NaN without requests. */
 export function quantile(before: Snapshot, after: Snapshot, part: number): number {

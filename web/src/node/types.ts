@@ -1,4 +1,4 @@
-// What the node sends. The names are those of the OpenAPI document.
+// What the node sends, as far as the page reads it. Names and members are those of the OpenAPI document; a test compares them.
 
 export interface Reason { dep: string; reason: string; next: string }
 export interface Readiness {
@@ -23,14 +23,14 @@ export interface Snapshot {
 }
 export interface NodeEvent { type: string; at: string; name?: string; detail?: string }
 export interface Version { version: string; commit: string; go: string; features?: string[] | null }
-export interface Listed { address: string; size: number; class: string }
-export interface ObjectPage { objects: Listed[]; next?: string }
-export interface NameRecord { name: string; manifest: string; issued: string; expires: string; seq: number; shadowed?: boolean }
+export interface ListedObject { address: string; size: number; class: string }
+export interface ObjectList { objects: ListedObject[]; next?: string }
+export interface NameRecord { name: string; manifest: string; issued?: string; expires?: string; seq: number; shadowed?: boolean }
 export interface Provider { id: string; addr?: string; addrs?: string[]; class: string; region?: string; latency?: string; last_seen_s?: number; score: number }
 export interface Resolution { key: string; kind: string; manifest_cid: string; source: string; freshness_s: number; stale?: boolean; providers: Provider[] | null }
 export interface Pack {
-  name: string; kind: string; format: string; state: string; size: number; minzoom: number; maxzoom: number
-  bounds?: number[]; modified?: string; verified?: boolean; version: string; tilejson: string; file: string; reason?: string; next?: string
+  name: string; kind: string; format?: string; state: string; size: number; minzoom: number; maxzoom: number
+  bounds?: number[]; modified?: string; verified?: boolean; version?: string; tilejson?: string; file: string; reason?: string; next?: string
 }
 export interface TileJSON {
   name?: string; description?: string; attribution?: string; version?: string; tiles: string[]; bounds?: number[]; center?: number[]; minzoom: number; maxzoom: number

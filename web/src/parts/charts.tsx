@@ -48,10 +48,10 @@ function drawLine(on: HTMLCanvasElement, values: number[], tone: string) {
   pen.fill()
 }
 
-/** A thin bar against a bound: amber from 70 per cent, red when it refuses. */
-export function Bar({value, max, label, refusing = false, text}: {value: number; max: number; label: string; refusing?: boolean; text?: string}) {
+/** A thin bar: against a bound, amber from 70 per cent and red when it refuses; a share of a whole is only longer or shorter. */
+export function Bar({value, max, label, refusing = false, share = false, text}: {value: number; max: number; label: string; refusing?: boolean; share?: boolean; text?: string}) {
   const part = max > 0 ? Math.min(1, value / max) : 0
-  const tone = refusing || part >= 1 ? 'bad' : part >= 0.7 ? 'warn' : 'good'
+  const tone = share ? 'good' : refusing || part >= 1 ? 'bad' : part >= 0.7 ? 'warn' : 'good'
   return <span class={`bar ${tone}`} role="meter" aria-label={label} aria-valuenow={value} aria-valuemin={0} aria-valuemax={max} aria-valuetext={text ?? `${count(value)} of ${count(max)}`}>
     <span style={{transform: `scaleX(${part})`}} />
   </span>

@@ -38,7 +38,7 @@ export function Cache() {
       </Section>
       <Section title="Names and providers">
         <p class="meter-line"><span>{indexAll ? `${Math.round(indexHits / indexAll * 100)} % answered from the cache` : 'Nothing was looked up yet'}</span><span class="muted">{count(indexAll)} look-ups</span></p>
-        {indexAll > 0 && <Bar value={indexHits} max={indexAll * 1.5} label="Look-ups answered from the cache" text={`${count(indexHits)} of ${count(indexAll)}`} />}
+        {indexAll > 0 && <Bar value={indexHits} max={indexAll} share label="Look-ups answered from the cache" text={`${count(indexHits)} of ${count(indexAll)}`} />}
       </Section>
     </div>
     {may('edge:purge') && <Purge />}

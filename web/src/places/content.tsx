@@ -1,13 +1,13 @@
 // Objects and names: put, look up, open, verify, share, and who has it.
 import {useEffect, useRef, useState} from 'preact/hooks'
 import {bytes, count, seconds, short} from '../format'
-import {problemOf, read, send, write, type ProblemDocument} from '../node/api'
+import {problemOf, send, write, type ProblemDocument} from '../node/api'
 import {addressOf} from '../node/hash'
 import {useLoad} from '../node/load'
 import {decodeManifest, encodeManifest, type Entry} from '../node/manifest'
 import {may, session} from '../node/session'
 import {useStore} from '../node/store'
-import type {NameRecord, ObjectPage, Resolution} from '../node/types'
+import type {NameRecord, ObjectList, Resolution} from '../node/types'
 import {cancel, dismiss, fromDrop, put, retry, uploads, type Upload} from '../node/uploads'
 import {Access} from '../parts/access'
 import {Bar} from '../parts/charts'
@@ -104,7 +104,7 @@ function Names({turn}: {turn: number}) {
         <thead><tr><th>Name</th><th>Points to</th><th>Set</th><th>Ends</th></tr></thead>
         <tbody>{list.map(one => <tr key={one.name}>
           <td><a href={href('content', 'name:' + one.name)}>{one.name}</a>{one.shadowed && <> <State signal="warn">shadowed by the registry</State></>}</td>
-          <td><Address text={one.manifest} /></td><td><Ago at={one.issued} /></td><td><Ago at={one.expires} /></td>
+          <td><Address text={one.manifest} /></td><td>{one.issued && <Ago at={one.issued} />}</td><td>{one.expires && <Ago at={one.expires} />}</td>
         </tr>)}</tbody>
       </table></div>}
   </Section>
@@ -113,7 +113,7 @@ function Names({turn}: {turn: number}) {
 function Objects({turn}: {turn: number}) {
   const [pages, setPages] = useState<string[]>([''])
   const after = pages.at(-1)!
-  const objects = useLoad<ObjectPage>('/o?limit=50' + (after && '&after=' + after), 10_000)
+  const objects = useLoad<ObjectList>('/o?limit=50' + (after && '&after=' + after), 10_000)
   useEffect(objects.again, [turn])
   const list = objects.value?.objects ?? []
   return <Section title="Objects" aside={list.length > 0 && <>
@@ -211,7 +211,7 @@ function Verify({address, size}: {address: string; size: number}) {
   }
   return <section>
     <div class="head-row"><h3>Is it what it says?</h3><button type="button" disabled={done !== undefined} onClick={() => void run()}>Verify in this browser</button></div>
-    {done !== undefined && <Bar value={done} max={size} label="Hashed" text={`${bytes(done)} of ${bytes(size)}`} />}
+    {done !== undefined && <Bar value={done} max={size} share label="Hashed" text={`${bytes(done)} of ${bytes(size)}`} />}
     <div role="status">{result && (result === address ? <p class="note good"><State signal="good">The BLAKE3 hash of these bytes is the address</State></p> :
       <p class="note problem"><State signal="bad">The bytes are not those of the address</State><span class="mono">{result}</span></p>)}</div>
     {problem && <ProblemNote problem={problem} />}
@@ -238,12 +238,11 @@ function GiveName({address, head, folder}: {address: string; head: Head; folder:
     try {
       let manifest = address
       if (!folder) {
-        const text = encodeManifest([{b3: address, path: name, size: head.size, type: 'application/octet-stream'}])
+        const text = encodeManifest([{b3: address, path: name, size: head.size, type: head.type}])
         manifest = (await (await send('POST', '/put', text)).json() as {address: string}).address
       }
       await write('PUT', `/names/${encodeURIComponent(name)}`, {manifest})
       setGiven(name)
-      await read('/names?limit=1')
     } catch (error) {
       setProblem(problemOf(error))
     }

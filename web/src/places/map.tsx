@@ -57,7 +57,7 @@ function MapOf({pack, packs}: {pack: Pack; packs: Pack[]}) {
           {tab === 'pack' && raster && <label class="range">Opacity<input type="range" min="0" max="1" step="0.05" value={opacity} onInput={event => setOpacity(Number(event.currentTarget.value))} /></label>}
           {tab === 'layers' && <Layers layers={layers} hidden={hidden} onHidden={setHidden} inspect={inspect || !schema} onInspect={schema ? setInspect : undefined} />}
           {tab === 'feature' && <Features list={features} />}
-          {tab === 'use' && <Use pack={pack} raster={raster} of={tilejson.value} />}
+          {tab === 'use' && (pack.tilejson ? <Use pack={pack} path={pack.tilejson} raster={raster} of={tilejson.value} /> : <p class="calm">It is not served.</p>)}
         </div>
       </>}
     </aside>
@@ -157,9 +157,9 @@ function Features({list}: {list: MapGeoJSONFeature[]}) {
   </div>
 }
 
-function Use({pack, raster, of}: {pack: Pack; raster: boolean; of?: TileJSON}) {
+function Use({pack, path, raster, of}: {pack: Pack; path: string; raster: boolean; of?: TileJSON}) {
   const [kind, setKind] = useState<'maplibre' | 'openlayers' | 'qgis'>('maplibre')
-  const url = new URL(pack.tilejson, location.href).href
+  const url = new URL(path, location.href).href
   const tiles = of?.tiles[0] ?? url
   const layer = of?.vector_layers?.[0]?.id ?? 'layer'
   const text = {

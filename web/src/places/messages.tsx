@@ -73,7 +73,7 @@ function Search() {
   const [words, setWords] = useState(given)
   useLayoutEffect(() => setWords(given), [given]) // before anybody can type
   const hits = useLoad<{hits: SearchHit[] | null; total: number}>(given ? `/search?q=${encodeURIComponent(given)}` : '/search?q=a')
-  if (hits.problem && /turned off|not enabled|off/.test(hits.problem.detail)) return <Off icon="search" title="Search is off" text="When it is on, the node finds words in names, paths and texts." problem={hits.problem} command="MICRO_FACETS__SEARCH__ENABLED=true micronode run" again={hits.again} />
+  if (hits.problem && isOff('search', hits.problem)) return <Off icon="search" title="Search is off" text="When it is on, the node finds words in names, paths and texts." problem={hits.problem} command="MICRO_FACETS__SEARCH__ENABLED=true micronode run" again={hits.again} />
   return <Section title="Search">
     <form class="field-row" onSubmit={event => { event.preventDefault(); go(href('messages', 'search', words ? {q: words} : {})) }}>
       <input type="search" aria-label="Words" placeholder="river crossings -draft" value={words} onInput={event => setWords(event.currentTarget.value)} /><button type="submit" class="primary">Search</button>
@@ -91,7 +91,7 @@ function Feed() {
   const [body, setBody] = useState('')
   const [problem, setProblem] = useState<ProblemDocument>()
   const feed = useLoad<{items: FeedItem[] | null}>(`/feed/${encodeURIComponent(shown || 'a')}`, shown ? 10_000 : 0)
-  if (feed.problem && /turned off|not enabled|off/.test(feed.problem.detail)) return <Off icon="messages" title="The feed is off" text="When it is on, people post to those who follow them." problem={feed.problem} command="MICRO_FACETS__FEED__ENABLED=true MICRO_FACETS__GRAPH__ENABLED=true micronode run" again={feed.again} />
+  if (feed.problem && isOff('feed', feed.problem)) return <Off icon="messages" title="The feed is off" text="When it is on, people post to those who follow them." problem={feed.problem} command="MICRO_FACETS__FEED__ENABLED=true MICRO_FACETS__GRAPH__ENABLED=true micronode run" again={feed.again} />
   return <Section title="Feed">
     <form class="field-row" onSubmit={event => { event.preventDefault(); setShown(user.trim()) }}><input aria-label="User" placeholder="ann" value={user} onInput={event => setUser(event.currentTarget.value)} autocomplete="off" /><button type="submit" class="primary">Show the feed</button></form>
     {shown && may('feed:post') && <form class="field-row" onSubmit={event => { event.preventDefault(); if (body) write('POST', `/feed/${encodeURIComponent(shown)}`, {body}).then(() => { setBody(''); feed.again() }, error => setProblem(problemOf(error))) }}>
@@ -100,6 +100,9 @@ function Feed() {
     {shown && feed.value && ((feed.value.items ?? []).length === 0 ? <p class="calm">Nothing in it yet.</p> : <ul class="stack">{feed.value.items!.map(one => <li key={one.id}><strong>{one.author}</strong> <span class="muted small"><Ago at={one.at} /></span><p>{one.body}</p></li>)}</ul>)}
   </Section>
 }
+
+/** As the node says it; any other problem of a search is shown as such. */
+const isOff = (facet: string, problem: ProblemDocument) => problem.detail === `the facet ${facet} is off on this node`
 
 function Off({icon, title, text, problem, command, again}: {icon: string; title: string; text: string; problem: ProblemDocument; command: string; again: () => void}) {
   return <section class="section"><Empty icon={icon} title={title} text={`${text} ${problem.next}`} command={command}><button type="button" class="primary" onClick={again}>Look again</button></Empty></section>

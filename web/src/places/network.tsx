@@ -9,7 +9,7 @@ import {may, session} from '../node/session'
 import {useStore} from '../node/store'
 import type {Peer} from '../node/types'
 import {Access} from '../parts/access'
-import {Address, Ago, Drawer, Empty, Facts, ProblemNote, Section, State, Typed} from '../parts/parts'
+import {Address, Ago, Command, Drawer, Empty, Facts, ProblemNote, Section, State, Typed} from '../parts/parts'
 import {go, href, route} from '../route'
 import {Connect, Invite, Knocks} from './joining'
 
@@ -33,6 +33,11 @@ export function Network() {
     </Section>}
     {may('admin') && <Knocks knocks={now.snapshot?.status.knocks ?? []} onAccepted={peers.again} />}
     <Topics />
+    {what && peers.value && !chosen && <Drawer title="Peer" onClose={() => go(href('network'))}>
+      <Address text={what} what="peer ID" head={22} tail={14} />
+      <p>This node does not know this peer. By its address it can connect to it:</p>
+      <Command text={`micronode peers add ${what}@HOST:PORT`} />
+    </Drawer>}
     {chosen && <PeerDrawer peer={chosen} onClose={() => go(href('network'))} onGone={() => { peers.again(); go(href('network')) }} />}
   </>
 }
@@ -124,7 +129,7 @@ function Topics() {
     {problem && <ProblemNote problem={problem} />}
     {lost > 0 && <State signal="warn">{lost} messages came faster than they could be shown</State>}
     {topic && !problem && messages.length === 0 && <p class="calm">Listening to {topic}. Nothing has come yet.</p>}
-    <ol class="events scroll-y messages" aria-live="polite">{messages.map(one => <li key={one.id}><Ago at={one.ts} /><span>{decode(one.data)} <span class="muted small">{short(one.origin, 6, 4)}{one.signed === false && ', not signed'}</span></span></li>)}</ol>
+    <ol class="events scroll-y messages" aria-live="polite" tabIndex={messages.length ? 0 : undefined} aria-label="Messages">{messages.map(one => <li key={one.id}><Ago at={one.ts} /><span>{decode(one.data)} <span class="muted small">{short(one.origin, 6, 4)}{one.signed === false && ', not signed'}</span></span></li>)}</ol>
   </Section>
 }
 

@@ -263,6 +263,11 @@ page-check: need-npm web/node_modules ## the page's types, and whether internal/
 page-browser: need-npm need-python need-chromium web/node_modules build ## the page in Chromium, against real nodes
 	@cd web && MICRONODE=$(abspath $(BUILD))/micronode node --test test/browser.test.mjs
 
+recording: need-ip ## the picture of a terminal at the top of the README, from a real run, into docs/
+	@$(MAKE) --no-print-directory build VERSION=$$(cat VERSION)
+	$(GO) -C tools build -o ../$(BUILD)/recording ./cmd/recording
+	@unshare --net bash -c 'ip link set lo up && exec "$$@"' record $(abspath $(BUILD))/recording -micronode $(abspath $(BUILD))/micronode -readme $(abspath README.md) -out $(abspath docs)/first-five-minutes.svg
+
 page-pictures: need-npm need-chromium web/node_modules build ## the pictures of the README into docs/; PICTURES=FOLDER ALL=--all for every place
 	@cd web && MICRONODE=$(abspath $(BUILD))/micronode node test/pictures.mjs $(ALL)
 

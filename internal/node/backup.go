@@ -86,8 +86,10 @@ func Backup(ctx context.Context, folder string, to io.Writer) (*BackupReport, er
 		return nil, folderError(folder, err)
 	}
 	f := &Folder{path: root}
-	if err := f.checkContents(); err != nil {
-		return nil, err
+	if !isOfAnother(root) {
+		if err := f.checkContents(); err != nil {
+			return nil, err
+		}
 	}
 	if err := f.readFormat(); err != nil {
 		return nil, err
@@ -95,7 +97,12 @@ func Backup(ctx context.Context, folder string, to io.Writer) (*BackupReport, er
 	if f.isNew() {
 		return nil, &fault.Error{Op: backupOp, Kind: fault.NotFound, Detail: f.path + " is not the folder of a node", Next: "Name the folder of micronode run --persist."}
 	}
-	b := &backup{ctx: ctx, root: f.path, tar: tar.NewWriter(to), done: map[string]bool{}, report: BackupReport{Version: backupVersion, Made: time.Now().UTC()}}
+	files, err := os.OpenRoot(f.path)
+	if err != nil {
+		return nil, folderError(f.path, err)
+	}
+	defer files.Close()
+	b := &backup{ctx: ctx, root: f.path, files: files, tar: tar.NewWriter(to), done: map[string]bool{}, report: BackupReport{Version: backupVersion, Made: time.Now().UTC()}}
 
 	// Keys and logs come first, so that an object that a log speaks of is
 	// there when objects are read. Of the registry, what depends on the
@@ -131,10 +138,23 @@ func Backup(ctx context.Context, folder string, to io.Writer) (*BackupReport, er
 	return &b.report, fault.Wrap(backupOp, b.tar.Close())
 }
 
+// isOfAnother reports whether root reads the folder of another user, such as
+// that of a service. Nothing in it is trusted: what is read stays in the folder,
+// wherever its owner lets a link lead.
+func isOfAnother(folder string) bool {
+	info, err := os.Lstat(folder)
+	if err != nil || os.Geteuid() != 0 {
+		return false
+	}
+	owner, known := disk.Owner(info)
+	return known && owner != 0
+}
+
 // backup is a backup that is being written.
 type backup struct {
 	ctx    context.Context
 	root   string
+	files  *os.Root
 	tar    *tar.Writer
 	done   map[string]bool // the paths that are in it
 	report BackupReport
@@ -165,7 +185,7 @@ func (b *backup) addFolder(folder string, except []string) error {
 // addFile adds a file as long as it is now. What is gone was evicted, deleted or
 // renamed meanwhile; of a registry, see Backup.
 func (b *backup) addFile(path, below string) error {
-	file, err := os.Open(path)
+	file, err := b.files.Open(filepath.FromSlash(below))
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
 	}

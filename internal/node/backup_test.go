@@ -1,11 +1,13 @@
 package node
 
 import (
+	"archive/tar"
 	"bytes"
 	"context"
 	"crypto/ed25519"
 	"crypto/rand"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -290,5 +292,37 @@ func TestADamagedBackup(t *testing.T) {
 	}
 	if _, err := Restore(ctx, bytes.NewReader(whole), target+"-2"); fault.KindOf(err) != fault.Canceled {
 		t.Errorf("cancelled: %v", err)
+	}
+}
+
+// Root backs up the folder of a service, which is another user's; a link that
+// its owner puts there leads to nothing outside.
+func TestRootBacksUpTheFolderOfAService(t *testing.T) {
+	if os.Geteuid() != 0 {
+		return
+	}
+	folder := filepath.Join(t.TempDir(), "node")
+	f, err := OpenFolder(folder)
+	testkit.Must(t, err)
+	testkit.Must(t, f.write(seenFile, []byte("seen")))
+	testkit.Must(t, f.Close())
+	direct, err := Backup(t.Context(), folder, io.Discard)
+	testkit.Must(t, err)
+	testkit.Must(t, filepath.WalkDir(folder, func(path string, _ os.DirEntry, err error) error {
+		return errors.Join(err, os.Chown(path, 61184, 61184))
+	}))
+	made, err := Backup(t.Context(), folder, io.Discard)
+	testkit.Must(t, err)
+	testkit.Equal(t, "files", fmt.Sprint(made.Files), fmt.Sprint(direct.Files))
+
+	outside := filepath.Join(t.TempDir(), "shadow")
+	testkit.Must(t, os.WriteFile(outside, []byte("secret"), 0o600))
+	testkit.Must(t, os.Symlink(outside, filepath.Join(folder, "link")))
+	root, err := os.OpenRoot(folder)
+	testkit.Must(t, err)
+	defer root.Close()
+	b := &backup{ctx: t.Context(), root: folder, files: root, tar: tar.NewWriter(io.Discard), done: map[string]bool{}}
+	if err := b.addFile(filepath.Join(folder, "link"), "link"); err == nil { // as if it took the place of a file that was just seen
+		t.Error("a link was followed out of the folder")
 	}
 }

@@ -18,9 +18,7 @@ import (
 // The recording in the README can be made again, and the one that is there was
 // made with the same lines.
 func TestTheRecording(t *testing.T) {
-	if !hasNetworks(t) {
-		return
-	}
+	needNetworks(t)
 	file := filepath.Join(t.TempDir(), "recording.svg")
 	readme, err := filepath.Abs("../README.md")
 	if err != nil {

@@ -43,7 +43,7 @@ func TestTheAnswerInTheDocument(t *testing.T) {
 	body, _ := encodeResolution(Resolution{ID: id, Manifest: b3.Of(nil), Source: record.Peer, At: now, Providers: []rank.Ranked{{
 		Provider: record.Provider{ID: peer, Region: "eu-west", Overlay: []string{"192.0.2.1:9500"}, HTTP: []string{"https://192.0.2.1:8443"}, Seen: now.Add(-2 * time.Second)},
 		Class:    "best", Score: 0.81, Latency: "near",
-	}}}, now)
+	}}}, now, "")
 	var pretty bytes.Buffer
 	testkit.Must(t, json.Indent(&pretty, body, "", "  "))
 	text, err := os.ReadFile("../../docs/index.md")

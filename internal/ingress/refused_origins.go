@@ -99,8 +99,14 @@ func (c *call) noteRefusedOrigin(r *http.Request) {
 	if from, err := url.Parse(origins[0]); err != nil || strings.EqualFold(from.Host, r.Host) || c.listener.hosts != nil && c.listener.hosts.isOwnOrigin(origins[0], r) {
 		return
 	}
+	route := c.route.route.Pattern
+	if handler, _ := c.server.mux.Handler(r); route == noRoute { // on this machine it was refused before it came to its route
+		if m, ours := handler.(*mountedRoute); ours {
+			route = m.route.Pattern
+		}
+	}
 	one := RefusedOrigin{
-		Origin: origins[0], Route: c.route.route.Pattern, Times: 1, Last: time.Now(), method: r.Method,
+		Origin: origins[0], Route: route, Times: 1, Last: time.Now(), method: r.Method,
 		Next: "To allow it, add it to the configuration: [http] cors = [" + strconv.Quote(origins[0]) + "]. A reload applies it.",
 	}
 	c.server.refusedOrigins.add(one)

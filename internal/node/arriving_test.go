@@ -56,12 +56,13 @@ func newRelay(t *testing.T, target string, limit int64) *relay {
 func (r *relay) sever() {
 	_ = r.listener.Close()
 	r.mu.Lock()
-	defer r.mu.Unlock()
 	if !r.cut {
 		r.cut = true
 		close(r.more)
 	}
-	for _, conn := range r.conns {
+	conns := r.conns
+	r.mu.Unlock()
+	for _, conn := range conns {
 		_ = conn.Close()
 	}
 }

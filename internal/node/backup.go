@@ -77,7 +77,7 @@ func (r *BackupReport) Bytes() (sum int64) {
 }
 
 // leftBehind are the folders of a node's folder that are not in its backup.
-var leftBehind = []string{edgeFolder, searchFolder, objectsFolder + "/tmp", objectsFolder + "/quarantine"}
+var leftBehind = []string{edgeFolder, searchFolder, objectsFolder + "/tmp", objectsFolder + "/partial", objectsFolder + "/quarantine"}
 
 // Backup writes a backup of a folder. The node may run meanwhile.
 func Backup(ctx context.Context, folder string, to io.Writer) (*BackupReport, error) {

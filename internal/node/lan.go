@@ -93,6 +93,9 @@ func (n *Node) openLAN(ctx context.Context, c Config) error {
 		return &fault.Error{Op: "node.lan", Kind: fault.RejectPolicy, Detail: "http.lan is for a gateway on loopback, and http.addr is " + c.HTTP.Addr,
 			Next: "Leave out --http, or leave out --lan: the gateway is reachable from elsewhere already."}
 	}
+	if _, err := n.machineAddrs("node.lan"); err != nil {
+		return err // which says why they cannot be read
+	}
 	all, err := lanAddresses()
 	if err != nil {
 		return err

@@ -211,7 +211,10 @@ func (l *lane) record(r *run, wasted int64, err error) {
 		if took := now.Sub(l.began).Seconds(); took > 0 {
 			s.rate += (float64(got)/took - s.rate) / 4
 		}
-		s.failures, s.lacks, s.lost = 0, 0, nil
+		s.failures, s.lacks = 0, 0
+		if !s.dropped { // by its other lane, meanwhile
+			s.lost = nil
+		}
 	case errors.Is(err, errTakenOver), t.ctx.Err() != nil, t.err != nil:
 	case kind == fault.NotReady:
 		// It fetches the object itself, and has not got this run yet.

@@ -83,10 +83,20 @@ func (h *Arriving) readTransfer(p []byte, off int64) (int, error) {
 	return h.transfer.ReadAt(h.ctx, p, off)
 }
 
-// openStored opens the object in the store. Of two readers that do so at a time
-// the first wins.
+// openStored opens the object in the store, which has all of it by now, but may
+// still be busy with making it an object: until then nothing can be opened. Of
+// two readers that do so at a time the first wins.
 func (h *Arriving) openStored() (store.Handle, error) {
 	stored, err := h.open(h.ctx, h.Address())
+	if fault.KindOf(err) == fault.NotFound {
+		if h.onlyHere && !h.transfer.isClosed() {
+			return nil, fault.New(op, fault.NotReady, "%s is being stored", h.Address())
+		}
+		if err := h.transfer.awaitClosed(h.ctx); err != nil {
+			return nil, err
+		}
+		stored, err = h.open(h.ctx, h.Address())
+	}
 	if err != nil {
 		return nil, err
 	}

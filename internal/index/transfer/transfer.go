@@ -94,6 +94,7 @@ type Transfer struct {
 	err      error // why it is over; io.EOF if all is well
 	shared   bool  // some source fetches the object itself: see anyRun
 	asking   bool  // for more sources
+	closed   bool  // the Put has ended, too
 	askedFor time.Time
 }
 
@@ -172,8 +173,29 @@ func (t *Transfer) Close() error {
 		t.err = fault.New(op, fault.Canceled, "the transfer was ended")
 	}
 	t.stop()
-	t.runs = nil
+	t.runs, t.closed = nil, true
 	t.wake()
+	return nil
+}
+
+// isClosed reports whether the transfer has been closed: whoever began it does
+// that when its Put has ended.
+func (t *Transfer) isClosed() bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.closed
+}
+
+// awaitClosed waits until it has been.
+func (t *Transfer) awaitClosed(ctx context.Context) error {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	for !t.closed {
+		t.wait(ctx)
+		if err := flow.Ended(ctx, op); err != nil {
+			return err
+		}
+	}
 	return nil
 }
 

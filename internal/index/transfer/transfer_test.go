@@ -3,6 +3,7 @@ package transfer
 import (
 	"bytes"
 	"context"
+	"errors"
 	"io"
 	"math/rand/v2"
 	"strings"
@@ -457,6 +458,41 @@ func TestItGoesOnFromWhatIsKept(t *testing.T) {
 			f.tasks.Wait()
 		})
 	}
+}
+
+// Between the last byte of an object and the moment in which the store has made
+// an object of it, readers wait, and another node is told that it is not here yet.
+func TestReadersWaitForTheObject(t *testing.T) {
+	bubble(t, func(t *testing.T, f *fixture) {
+		o := newObject(8 << 20)
+		spec := f.spec(o, (&sender{object: o, id: "a", speed: 8 << 20}).source())
+		transfer, err := New(t.Context(), spec)
+		testkit.Must(t, err)
+		ram := store.NewRAM(store.RAMSpec{Budget: 16 << 20})
+		defer func() { testkit.Must(t, ram.Close()) }()
+		_, err = io.Copy(io.Discard, transfer) // a Put that is not over yet
+		testkit.Must(t, err)
+
+		read := make(chan error, 1)
+		go func() {
+			got := make([]byte, 8<<20)
+			_, err := NewArriving(t.Context(), transfer, ram.Open).ReadAt(got, 0)
+			if err == nil && !bytes.Equal(got, o.data) {
+				err = errors.New("other bytes")
+			}
+			read <- err
+		}()
+		synctest.Wait()
+		_, err = NewHere(t.Context(), transfer, ram.Open).ReadAt(make([]byte, 1), 0)
+		testkit.WantKind(t, err, fault.NotReady, "another node asks meanwhile")
+		_, _, err = ram.Put(t.Context(), bytes.NewReader(o.data), store.PutOptions{Size: 8 << 20})
+		testkit.Must(t, err)
+		testkit.Must(t, transfer.Close())
+		if err := <-read; err != nil {
+			t.Errorf("a reader that came between: %v", err)
+		}
+		f.tasks.Wait()
+	})
 }
 
 // Nodes that fetch an object at the same time get about half of it from each

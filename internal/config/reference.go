@@ -35,6 +35,7 @@ the node may choose, the word is ` + "`\"auto\"`" + `. Numbers, sizes and durati
 
 - A *duration* has a unit: ` + "`\"1200ms\"`, `\"5s\"`, `\"1m30s\"`" + `.
 - A *size* is a number of bytes, or a text with a unit: ` + "`65536`, `\"64KiB\"`, `\"256MiB\"`, `\"1GiB\"`" + `.
+- *Bytes a second* are a size, or the word for no limit: ` + "`\"2MiB\"`, `\"off\"`" + `.
 - A *secret text* is never shown or logged.
 
 The column *change* says what a change of the file does: *reload* takes effect at once, after every part has agreed;

@@ -36,6 +36,7 @@ var valueTypes = map[reflect.Type]valueType{
 	reflect.TypeFor[[]string]():       listType,
 	reflect.TypeFor[Duration]():       durationType,
 	reflect.TypeFor[Size]():           sizeType,
+	reflect.TypeFor[Rate]():           rateType,
 	reflect.TypeFor[Secret]():         secretType,
 	reflect.TypeFor[Auto[bool]]():     autoType[bool](boolType),
 	reflect.TypeFor[Auto[int]]():      autoType[int](intType),
@@ -176,6 +177,20 @@ var sizeType = valueType{
 	},
 	text:    func(value any) string { return value.(Size).String() },
 	literal: func(value any) string { return quote(value.(Size).String()) },
+}
+
+var rateType = valueType{
+	name: `bytes a second, or "off"`, want: `a number of bytes a second, or one with the unit KiB, MiB, GiB or TiB, or the word "off"`, example: Rate(MiB),
+	fromText: func(text string) (any, bool) { return ParseRate(text) },
+	fromFile: func(raw any) (any, bool) {
+		if n, bare := raw.(int64); bare {
+			return Rate(n), n >= 0
+		}
+		text, _ := raw.(string)
+		return ParseRate(text)
+	},
+	text:    func(value any) string { return value.(Rate).String() },
+	literal: func(value any) string { return quote(value.(Rate).String()) },
 }
 
 var secretType = valueType{

@@ -33,6 +33,7 @@ var layers = map[string]int{
 	"internal/netguard":  1,
 	"internal/supervise": 1,
 
+	"internal/bandwidth":   2,
 	"internal/certificate": 2,
 	"internal/observe":     2,
 	"internal/config":      2,

@@ -28,6 +28,8 @@ type Status struct {
 	Knocks     []Knock   `json:"knocks,omitempty"` // strangers that wanted to connect and were refused
 	Public     []string  `json:"public,omitempty"` // groups of reads that are open to strangers
 
+	Bandwidth *Bandwidth `json:"bandwidth,omitempty"` // nil if no limit is set
+
 	Certificates []Certificate `json:"certificates,omitempty"` // those that the node obtains
 	Refused      []Refused     `json:"refused,omitempty"`      // clients and peers that a limit has rejected, the newest first
 
@@ -42,6 +44,14 @@ type Refused struct {
 	Setting string `json:"setting,omitempty"` // that changes the limit; empty if there is none
 	Count   int    `json:"count"`
 	Last    string `json:"last"` // RFC 3339
+}
+
+// Bandwidth is the limits in force, in bytes a second; zero for none.
+type Bandwidth struct {
+	Up        int64  `json:"up"`
+	Down      int64  `json:"down"`
+	Scheduled bool   `json:"scheduled,omitempty"` // the schedule has set one of them
+	Until     string `json:"until,omitempty"`     // RFC 3339: when the schedule changes them next
 }
 
 // Certificate is how the certificate of a name fares that the node obtains from

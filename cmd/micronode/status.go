@@ -128,6 +128,7 @@ func (r statusReport) print(c *console, every bool) {
 		{"admin", urlOf(r.Listen.Admin)},
 		{"overlay", r.Listen.Overlay},
 		{"public", strings.Join(r.Public, ", ")},
+		{"bandwidth", bandwidthText(r.Bandwidth)},
 	}
 	for _, one := range r.Certificates {
 		if one.Expires != "" {
@@ -147,6 +148,27 @@ func (r statusReport) print(c *console, every bool) {
 		r.printParts(c)
 	}
 	r.printServices(c, func(client.Service) bool { return every })
+}
+
+// bandwidthText is the limits in force; empty if none is set.
+func bandwidthText(b *client.Bandwidth) string {
+	if b == nil {
+		return ""
+	}
+	rate := func(limit int64) string {
+		if limit == 0 {
+			return "off"
+		}
+		return terminal.FormatBytes(float64(limit)) + "/s"
+	}
+	text := "up " + rate(b.Up) + ", down " + rate(b.Down)
+	if b.Scheduled {
+		text += ", by the schedule"
+	}
+	if at, err := time.Parse(time.RFC3339, b.Until); err == nil {
+		text += ", until " + at.Local().Format("Mon 15:04")
+	}
+	return text
 }
 
 // maxRefusedShown is how many of the clients that a limit has rejected are shown.

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"micronode/fault"
+	"micronode/internal/bandwidth"
 	"micronode/internal/edge/fill"
 	"micronode/internal/edge/pack"
 	"micronode/internal/flow"
@@ -30,6 +31,7 @@ type Spec struct {
 	Self      string       // the peer ID of this node, for the hosts of its sites
 	Objects   ObjectSource // resolves paths that begin with an address or a name; nil: not supported
 
+	Bandwidth *bandwidth.Meter // of the bytes that leave this machine; nil if they are not counted
 	Metrics   *observe.Metrics
 	Readiness *observe.Readiness
 }
@@ -123,7 +125,7 @@ func (e *Edge) openCache(inv *flow.Inventory, spec Spec) (err error) {
 	e.cache, err = fill.New(inv, fill.Spec{
 		Config: spec.Config.Fill, Cache: spec.Config.Cache, Breaker: spec.Config.Breaker, Allow: spec.Config.Allow, Workers: spec.Config.workers(), Queue: spec.Config.Queue,
 		Store: spec.Store, Transient: spec.Transient, Folder: spec.Folder, Amnesia: spec.Amnesia,
-		Admit: e.admit, OnEvent: func(event fill.Event) { _ = e.events.Publish(event) }, // fails on a closed bus, which has no subscribers left
+		Bandwidth: spec.Bandwidth, Admit: e.admit, OnEvent: func(event fill.Event) { _ = e.events.Publish(event) }, // fails on a closed bus, which has no subscribers left
 		Counters: fill.Counters{
 			Hit: e.metrics.hits.Inc, Miss: e.metrics.misses.Inc, Coalesced: e.metrics.coalesced.Inc, Stale: e.metrics.stale.Inc, BreakerOpened: e.metrics.breakerOpened.Inc,
 			Retry: e.metrics.retries.Inc, TimedOut: e.metrics.countTimeout, GivenUp: e.metrics.givenUp.Inc, WriteFailed: e.metrics.writeFailures.Inc, Filled: e.metrics.observeFill, Reject: e.metrics.reject,

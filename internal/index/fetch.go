@@ -150,7 +150,7 @@ func (x *Index) findProviders(ctx context.Context, address b3.Address) (ranked [
 // nothing is evicted for it.
 func (x *Index) storeBody(ctx context.Context, address b3.Address, from *fetchAttempt) (store.Info, bool, error) {
 	begun := time.Now()
-	counted := &countingReader{Reader: from.body, since: begun}
+	counted := &countingReader{Reader: from.body, since: begun, isLimited: x.isLimited}
 	idle := time.AfterFunc(movedEvery, from.cancel) //lockblock:allow it only ends a context
 	defer idle.Stop()
 	counted.read = func() { idle.Reset(movedEvery) }
@@ -283,7 +283,14 @@ func hostPort(base string) string {
 const (
 	minMoved   = 512 << 10
 	movedEvery = time.Minute
+
+	// limitedMoved is minMoved while this node limits what it receives: others may
+	// have their turns between.
+	limitedMoved = 16 << 10
 )
+
+// isLimited reports whether this node limits what it receives.
+func (x *Index) isLimited() bool { return x.spec.Bandwidth.Down().Limit() > 0 }
 
 // countingReader counts what is read, and ends with Timeout when that is too
 // little for too long.
@@ -293,6 +300,8 @@ type countingReader struct {
 	since time.Time // when the present minute began
 	had   int64     // what had been read then
 	read  func()    // called after each read
+
+	isLimited func() bool // whether this node limits what it receives
 }
 
 func (c *countingReader) Read(p []byte) (int, error) {
@@ -300,7 +309,11 @@ func (c *countingReader) Read(p []byte) (int, error) {
 	c.n += int64(n)
 	c.read()
 	if now := time.Now(); err == nil && now.Sub(c.since) >= movedEvery {
-		if moved := c.n - c.had; moved < minMoved {
+		least := int64(minMoved)
+		if c.isLimited() {
+			least = limitedMoved
+		}
+		if moved := c.n - c.had; moved < least {
 			return n, fault.New(opFetch, fault.Timeout, "%d bytes came in %s", moved, now.Sub(c.since).Round(time.Second))
 		}
 		c.since, c.had = now, c.n

@@ -108,7 +108,7 @@ func (x *Index) transfer(ctx context.Context, address b3.Address, first fetchSou
 	arrival := new(store.Arrival)
 	_, keeps := x.spec.Store.(keeper)
 	spec := transfer.Spec{
-		Address: address, Size: size, Tree: tree, Head: head, Sources: x.partSources(address, sources), Arrival: arrival, Patience: transferPatience, Keeps: keeps, Go: x.racers.Go,
+		Address: address, Size: size, Tree: tree, Head: head, Sources: x.partSources(address, sources), Arrival: arrival, Patience: transferPatience, Keeps: keeps, Go: x.racers.Go, Limited: x.isLimited,
 		More: func(ctx context.Context) []transfer.Source {
 			return x.partSources(address, x.fetchSources(x.newAllowance(), address, x.findAllProviders(ctx, address)))
 		},

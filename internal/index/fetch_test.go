@@ -16,6 +16,7 @@ import (
 
 	"micronode/b3"
 	"micronode/fault"
+	"micronode/internal/flow"
 	"micronode/internal/index/record"
 	"micronode/internal/netguard"
 	"micronode/internal/oap"
@@ -493,6 +494,39 @@ func TestIdleTimeoutBody(t *testing.T) {
 		_ = p.Close()
 	})
 }
+
+// A gateway that sends is not cut because a limit of this node takes longer.
+func TestALimitOfTheNodeCutsNoFetch(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ctx, cancel := context.WithCancel(t.Context())
+		p := newIdleTimeoutBody(io.NopCloser(strings.NewReader("bytes")), cancel)
+		p.pace = func(int) error { return flow.Sleep(ctx, 10*gatewayIdleTimeout) }
+		if all, err := io.ReadAll(p); string(all) != "bytes" || err != nil {
+			t.Errorf("%q %v", all, err)
+		}
+		_ = p.Close()
+	})
+}
+
+// What comes in order is slow because of a limit of this node, and goes on.
+func TestALimitOfTheNodeCutsNoBodyInOrder(t *testing.T) {
+	for limited, want := range map[bool]fault.Kind{false: fault.Timeout, true: 0} {
+		synctest.Test(t, func(t *testing.T) {
+			slow := readerFunc(func(p []byte) (int, error) {
+				time.Sleep(time.Second)
+				return copy(p, make([]byte, 1<<10)), nil
+			})
+			r := &countingReader{Reader: io.LimitReader(slow, 300<<10), since: time.Now(), read: func() {}, isLimited: func() bool { return limited }}
+			if n, err := io.Copy(io.Discard, r); fault.KindOf(err) != want {
+				t.Errorf("limited %t: %d bytes, %v", limited, n, err)
+			}
+		})
+	}
+}
+
+type readerFunc func([]byte) (int, error)
+
+func (f readerFunc) Read(p []byte) (int, error) { return f(p) }
 
 // A lack of free tasks is not reported as NotFound.
 func TestFetchWithoutARacer(t *testing.T) {

@@ -6,12 +6,15 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"net/http/httptrace"
 	"net/url"
 	"strconv"
+	"sync/atomic"
 	"time"
 
 	"micronode/b3"
 	"micronode/fault"
+	"micronode/internal/bandwidth"
 	"micronode/internal/flow"
 	"micronode/internal/netguard"
 )
@@ -30,7 +33,10 @@ type gatewayClient struct {
 	// set at construction
 	client      *http.Client
 	metrics     *metrics
-	treePermits *flow.Permits // trees in memory
+	treePermits *flow.Permits      // trees in memory
+	down        *bandwidth.Limiter // of what the node receives; nil for none
+
+	share bandwidth.Share // of all fetches
 }
 
 // newGatewayClient makes a client of gateways. For each connection it asks
@@ -130,6 +136,11 @@ func originOf(base string) (string, error) {
 // declares, or -1.
 func (g *gatewayClient) get(ctx context.Context, base, url, byteRange string) (*idleTimeoutBody, int64, error) {
 	ctx, cancel := context.WithCancel(ctx)
+	var onThisMachine atomic.Bool
+	ctx = httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{GotConn: func(info httptrace.GotConnInfo) {
+		at, ok := info.Conn.RemoteAddr().(*net.TCPAddr)
+		onThisMachine.Store(ok && at.IP.IsLoopback())
+	}})
 	request, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
 	if err == nil {
 		if byteRange != "" {
@@ -138,11 +149,27 @@ func (g *gatewayClient) get(ctx context.Context, base, url, byteRange string) (*
 		var response *http.Response
 		if response, err = g.client.Do(request); err == nil {
 			body, err := g.checkResponse(response, cancel, base)
+			if err == nil && !onThisMachine.Load() {
+				body.step, body.pace = g.down.Step, func(n int) error { return g.await(ctx, n) }
+			}
 			return body, response.ContentLength, err
 		}
 	}
 	cancel()
 	return nil, 0, fault.WrapKind(opFetch, fault.UpstreamFailed, err)
+}
+
+// await waits for bytes that have arrived.
+func (g *gatewayClient) await(ctx context.Context, n int) error {
+	g.down.Count(bandwidth.Fetches, n)
+	for n > 0 {
+		granted, err := g.down.Wait(ctx, bandwidth.Fetches, &g.share, n)
+		if err != nil {
+			return err
+		}
+		n -= granted
+	}
+	return nil
 }
 
 // checkResponse accepts the answer of a gateway if it has a body of the object.
@@ -169,6 +196,10 @@ type idleTimeoutBody struct {
 
 	status      int
 	rangeHeader string // Content-Range
+
+	// of a limit of this node; nil on this machine
+	step func() int        // how much is read at once
+	pace func(n int) error // waits for what was read
 }
 
 func newIdleTimeoutBody(body io.ReadCloser, cancel context.CancelFunc) *idleTimeoutBody {
@@ -178,7 +209,16 @@ func newIdleTimeoutBody(body io.ReadCloser, cancel context.CancelFunc) *idleTime
 
 // Read reads, and resets the timer after each byte.
 func (i *idleTimeoutBody) Read(b []byte) (int, error) {
+	if i.step != nil {
+		b = b[:min(len(b), i.step())]
+	}
 	n, err := i.ReadCloser.Read(b)
+	if n > 0 && i.pace != nil {
+		i.timer.Stop() // what this node waits for is not the gateway's fault
+		if ended := i.pace(n); ended != nil {
+			return n, ended
+		}
+	}
 	if n > 0 {
 		i.timer.Reset(gatewayIdleTimeout)
 	}

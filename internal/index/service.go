@@ -12,6 +12,7 @@ import (
 	"go.opentelemetry.io/otel/trace/noop"
 
 	"micronode/b3"
+	"micronode/internal/bandwidth"
 	"micronode/internal/breaker"
 	"micronode/internal/flow"
 	"micronode/internal/index/cache"
@@ -43,6 +44,7 @@ type Spec struct {
 	Kept    func(context.Context) ([]b3.Address, error) // objects that stay for other reasons than names: the registry, proposals, shares; nil if there are none
 	Removed func(b3.Address)                            // called for every object that the index removes; nil if nobody wants to know
 
+	Bandwidth *bandwidth.Meter // of the bytes that leave this machine; nil if they are not counted
 	Metrics   *observe.Metrics
 	Readiness *observe.Readiness
 	Tracer    trace.Tracer // nil if spans are off
@@ -162,6 +164,7 @@ func (x *Index) makeParts(inv *flow.Inventory, first *settings) {
 	x.gatewayClient = newGatewayClient(x.Reach, x.metrics, flow.NewPermits(inv, flow.PermitsSpec{
 		Service: service, Name: "proofs", Cap: maxTreeBytes / treeUnit, Waiting: maxFetches, From: "fetches", To: "gateways",
 	}))
+	x.gatewayClient.down = x.spec.Bandwidth.Down()
 
 	x.settings = flow.NewSnapshot(inv, flow.SnapshotSpec{Service: service, Name: "settings", From: "config", To: "all tasks"}, first)
 	x.work = flow.NewFair[*flight](inv, flow.FairSpec{

@@ -71,14 +71,18 @@ type requestBody struct {
 // the client; not if the time was up before, which is the fault of this side.
 func (b *requestBody) Read(p []byte) (int, error) {
 	b.call.awaitingBody.Store(b.call.hasReadTime())
-	n, err := b.ReadCloser.Read(p)
+	n, err := b.ReadCloser.Read(p[:b.call.bodyStep(len(p))])
 	err = b.classify(err)
 	b.call.awaitingBody.Store(false)
 	switch err {
 	case nil:
+		if err := b.call.awaitBody(n); err != nil {
+			return n, err
+		}
 		b.call.noteBodyProgress(n)
 		return n, nil
 	case io.EOF:
+		b.call.chargeBody(n)
 		b.call.bodyComplete.Store(true)
 		b.call.endReadDeadline()
 		return n, io.EOF

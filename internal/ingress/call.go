@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"micronode/fault"
+	"micronode/internal/bandwidth"
 	"micronode/internal/corr"
 	"micronode/internal/observe"
 )
@@ -31,6 +32,7 @@ type call struct {
 	site      bool         // it came by the host of a site
 	forwarded bool         // it came through a proxy that the operator trusts
 	passedOn  bool         // it says that some proxy on this machine passed it on
+	remote    bool         // its bytes leave this machine
 	held      *clientState // the state of the client, where the connection has none; released at the end
 	start     time.Time
 	corrID    string
@@ -49,7 +51,13 @@ type call struct {
 	progressWatch *watchdog     // &watchdog, for a transfer and a stream
 	deadline      time.Time     // for the whole request; zero if there is none
 	limits        requestLimits
-	muxStatus     int // the status by which the mux refused, if it did
+
+	// of a transfer that leaves this machine: see bandwidth.go
+	transferContext context.Context // ends when the transfer is to end
+	strangerKnown   bool            // stranger was found out
+	stranger        bool
+
+	muxStatus int // the status by which the mux refused, if it did
 
 	// shared by the handler and the deadline: see overrun.go
 	responder  atomic.Int32
@@ -182,6 +190,14 @@ func (c *call) Write(p []byte) (n int, err error) {
 	if !c.startResponse(http.StatusOK) {
 		return 0, errOverrun
 	}
+	if c.remote {
+		return c.writeRemote(p)
+	}
+	return c.write(p)
+}
+
+// write sends what may be sent now.
+func (c *call) write(p []byte) (n int, err error) {
 	if c.transferWatch == nil || !c.http2 {
 		n, err = c.inner.Write(p)
 		c.bytes.Add(int64(n))
@@ -231,8 +247,14 @@ func (c *call) ReadFrom(src io.Reader) (n int64, err error) {
 			return 0, err
 		}
 	}
+	if c.remote && c.transferWatch != nil {
+		return c.readFromRemote(below, src)
+	}
 	n, err = below.ReadFrom(src)
 	c.bytes.Add(n)
+	if c.remote {
+		c.server.bandwidth.Up().Charge(bandwidth.Gateway, int(n))
+	}
 	return n, err
 }
 
@@ -336,6 +358,9 @@ func (w problemWriter) WriteHeader(status int) {
 func (w problemWriter) Write(p []byte) (int, error) {
 	n, err := w.inner.Write(p)
 	w.bytes.Add(int64(n))
+	if w.remote {
+		w.server.bandwidth.Up().Charge(bandwidth.Gateway, n)
+	}
 	return n, err
 }
 
@@ -458,6 +483,7 @@ func (c *call) recoverAndFinish(r *http.Request) {
 // recordRequest counts the request, with the status that was sent.
 func (c *call) recordRequest(method string, status int, bytes int64) {
 	took := time.Since(c.start)
+	c.chargeHeads()
 	c.route.counter(method, status).Inc()
 	c.route.latency.Observe(took.Seconds())
 	if onDone := c.server.onRequestDone; onDone != nil {

@@ -42,6 +42,7 @@ type clientState struct {
 	shares           []share       // one for each pool: for requests, for streams, for each lane that bodies come through
 	recentWork       decayingCount // requests for queued work
 	recentPublicWork decayingCount // what it caused as a stranger
+	bandwidth        clientShares  // of the limits of bytes
 
 	// guarded by clientTable.mu
 	conns       int

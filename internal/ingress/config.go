@@ -136,6 +136,7 @@ type Limits struct {
 	Burst          int         `toml:"burst" doc:"The burst of requests of one IP after a pause." restart:"true"`
 	Stuck          int         `toml:"stuck" doc:"The number of stuck requests of one route, whose handler did not return by its deadline, from which the route refuses new ones at once." restart:"true"`
 	PublicWork     int         `toml:"public_work" unit:"operations a second" doc:"The rate at which callers without a capability may make this node ask other nodes and origins, on routes that http.public opens. One client may use at most what is still free in a second. Zero: never; they read what is here." restart:"true"`
+	PublicBytes    config.Rate `toml:"public_bytes" doc:"The rate at which callers without a capability may read what http.public opens, all together, from beyond this machine. It is shared evenly: one client gets what the others leave." restart:"true"`
 	WorkRate       int         `toml:"work_rate" unit:"requests a second" doc:"The rate at which a service accepts requests into its work queue, except from callers on this machine with a capability. One client may use at most what is still free in a second; alone it may use all." seed:"quotas.*" restart:"true"`
 }
 
@@ -169,8 +170,15 @@ func (l Limits) Validate() error {
 	if l.PublicWork < 0 {
 		wrong = append(wrong, config.Invalid("public_work", "Use 0 for none, or more.", "%d is below 0", l.PublicWork))
 	}
+	if l.PublicBytes != 0 && l.PublicBytes < MinBandwidth {
+		wrong = append(wrong, config.Invalid("public_bytes", `Use "32KiB" or more, or "off".`, "%s a second is too slow for any transfer", l.PublicBytes))
+	}
 	return errors.Join(wrong...)
 }
+
+// MinBandwidth is the lowest limit of bytes a second: a chunk between two nodes
+// has to arrive within the patience of the other one.
+const MinBandwidth config.Rate = 32 << 10
 
 func checkAddr(addr string) error {
 	if _, _, err := net.SplitHostPort(addr); err != nil {

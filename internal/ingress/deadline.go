@@ -71,6 +71,7 @@ func (m *mountedRoute) setDeadline(ctx context.Context, c *call, r *http.Request
 		}
 	case Transfer: // one to the first byte, and then one that moves with the bytes
 		ctx, c.limits.cancel = context.WithCancelCause(ctx)
+		c.transferContext = ctx
 		watch.limit, watch.callerDeadline, watch.cancel = times.Progress, callerDeadline, c.limits.cancel
 		watch.expiresAt = sooner(c.start.Add(m.deadline), callerDeadline)
 		c.transferWatch, c.progressWatch, c.limits.watchdog = watch, watch, watch
@@ -175,6 +176,7 @@ type watchdog struct {
 	timer           *time.Timer
 	responseStarted bool
 	done            bool // the handler has returned
+	ended           bool // it lost its slot, or its caller's time is over
 	expiresAt       time.Time
 
 	// of a transfer: what it moves; see slow_transfers.go
@@ -182,6 +184,11 @@ type watchdog struct {
 	windowBytes int64
 	rate        int64
 	measured    bool
+
+	// of a transfer that waits for a limit of this node; see bandwidth.go
+	held       int           // waits under way
+	heldSince  time.Time     // when the first of them began
+	windowHeld time.Duration // of the window
 }
 
 // watchResolution is how exact a watchdog is: many small writes in a row need not
@@ -199,23 +206,37 @@ func (w *watchdog) start() {
 // handler that waits for the body does not see its context end, so the read is
 // ended too: after the context, so that the reason is known.
 func (w *watchdog) expire() {
-	if w.expired() {
+	if w.end() {
 		w.cancel(errNoProgress)
 		w.expireRead()
 	}
+}
+
+// end ends the transfer if it has expired, and reports whether it did. While it is
+// held it does not expire; resume sets the timer again.
+func (w *watchdog) end() bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.held == 0 && !time.Now().Before(w.expiresAt) {
+		w.ended = true
+	}
+	return w.ended
 }
 
 // expired reports whether there was no progress for too long.
 func (w *watchdog) expired() bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	return !time.Now().Before(w.expiresAt)
+	return w.held == 0 && !time.Now().Before(w.expiresAt)
 }
 
 // expiry is the current time of expiry.
 func (w *watchdog) expiry() time.Time {
 	w.mu.Lock()
 	defer w.mu.Unlock()
+	if w.held > 0 && !w.ended {
+		return time.Now().Add(w.limit)
+	}
 	return w.expiresAt
 }
 

@@ -14,14 +14,15 @@ import (
 	"golang.org/x/time/rate"
 
 	"micronode/fault"
+	"micronode/internal/bandwidth"
 	"micronode/internal/corr"
 	"micronode/internal/flow"
 	"micronode/internal/observe"
 	"micronode/internal/supervise"
 )
 
-// Options are what a server is made of. All but Tasks, Sites, Warm,
-// OnRequestDone and Exempt are required.
+// Options are what a server is made of. All but Bandwidth, Tasks,
+// Sites, Warm, OnRequestDone and Exempt are required.
 type Options struct {
 	Service string // the metrics label for refusals before a route is known
 	Name    string // "http" or "admin": begins the names of the server's lanes
@@ -34,6 +35,10 @@ type Options struct {
 	Inventory *flow.Inventory
 	Metrics   *observe.Metrics
 	Logger    *slog.Logger
+
+	// Bandwidth counts and bounds the bytes that leave this machine; nil for
+	// none.
+	Bandwidth *bandwidth.Meter
 
 	// Tasks owns the goroutines of handlers on HTTP/2, and tracks handlers on
 	// HTTP/1 that overran their deadline, so that a drain waits for them and
@@ -95,8 +100,10 @@ type Server struct {
 	sites         func(host string) (string, bool) // nil for a server without sites
 	policy        atomic.Pointer[policy]
 	public        map[PublicGroup]bool
-	publicWork    *rate.Limiter // of what strangers may cause; nil for nothing
-	hsts          defaultHeader // of every answer over TLS; without a key if it is off
+	publicWork    *rate.Limiter      // of what strangers may cause; nil for nothing
+	bandwidth     *bandwidth.Meter   // of what leaves this machine; nil if it is not counted
+	publicBytes   *bandwidth.Limiter // of what strangers read; nil for no limit
+	hsts          defaultHeader      // of every answer over TLS; without a key if it is off
 
 	mux        *http.ServeMux
 	routes     map[string]*mountedRoute // by pattern, for the warm lane
@@ -109,6 +116,8 @@ type Server struct {
 	stuck      *flow.Lane     // of handlers that have overrun their deadline
 	memory     *heldMemory    // what requests hold; nil if exempt
 	noListener *Listener      // for requests that came by no listener of ours
+
+	noAddrShares clientShares // of clients without an address
 
 	refusedOrigins refusedOrigins        // of the last while
 	proxyNoted     atomic.Bool           // the log has named a proxy that is not trusted
@@ -131,12 +140,15 @@ func New(o Options) (*Server, error) {
 	s := &Server{
 		service: o.Service, name: o.Name, times: o.Times, limits: o.Limits, authorise: o.Authorise,
 		inventory: o.Inventory, instruments: o.Metrics.For(o.Service), logger: o.Logger, onRequestDone: o.OnRequestDone, tasks: o.Tasks,
-		exempt: o.Exempt, warmSource: o.Warm, sites: o.Sites, mux: http.NewServeMux(), routes: map[string]*mountedRoute{},
+		exempt: o.Exempt, bandwidth: o.Bandwidth, warmSource: o.Warm, sites: o.Sites, mux: http.NewServeMux(), routes: map[string]*mountedRoute{},
 		refusals: cmp.Or(o.Refusals, &observe.Refusals{}),
 	}
 	s.policy.Store(newPolicy(o.Times, o.Exempt))
 	if !o.Exempt {
 		s.public, s.publicWork = newPublic(o.Times.Public), newPublicWork(o.Limits)
+		if o.Limits.PublicBytes > 0 {
+			s.publicBytes = bandwidth.NewLimiter(o.Inventory, o.Service, o.Name+"_public_bytes", int64(o.Limits.PublicBytes))
+		}
 	}
 	if o.Times.HSTS > 0 {
 		s.hsts = newHSTS(o.Times.HSTS)
@@ -308,6 +320,7 @@ func (c *call) identifyClient(r *http.Request) {
 	if c.conn.clientState == nil && c.client.IsValid() {
 		c.held = c.server.clients.hold(c.client)
 	}
+	c.remote = c.leavesMachine()
 }
 
 // noteUntrustedProxy logs once that a proxy in front of the node is not listed.

@@ -190,7 +190,7 @@ func (c *call) giveWay() {
 	if watch.done {
 		return
 	}
-	watch.expiresAt = now
+	watch.expiresAt, watch.ended = now, true
 	if watch.setReadDeadline != nil {
 		watch.setReadDeadline(now)
 	}
@@ -213,8 +213,16 @@ func (w *watchdog) moved(n int) {
 // measure ends the window when it is over. Guarded by mu.
 func (w *watchdog) measure(now time.Time) {
 	if took := now.Sub(w.windowBegan); took >= slowWindow {
-		w.rate, w.measured = int64(float64(w.windowBytes)/took.Seconds()), true
-		w.windowBegan, w.windowBytes = now, 0
+		if w.held > 0 {
+			w.windowHeld += now.Sub(later(w.heldSince, w.windowBegan))
+			w.heldSince = now
+		}
+		// What the client does is seen only while the node does not hold it back.
+		seen := took - w.windowHeld
+		if w.measured = seen >= slowWindow/100; w.measured {
+			w.rate = int64(float64(w.windowBytes) / seen.Seconds())
+		}
+		w.windowBegan, w.windowBytes, w.windowHeld = now, 0, 0
 	}
 }
 

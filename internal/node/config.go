@@ -53,6 +53,8 @@ type NodeSection struct {
 
 	Advertise []string `toml:"advertise" doc:"The addresses of this node for other nodes, if they differ from its listeners: HOST:PORT of its overlay, https://HOST of its gateway." restart:"true"`
 
+	Bandwidth BandwidthSection `toml:"bandwidth" doc:"How fast this node sends and receives beyond this machine. Each process has limits of its own."`
+
 	Queues Queues `toml:"queues" doc:"The sizes of the node's own queues. A full queue refuses or drops, and counts it."`
 	Retry  Retry  `toml:"retry" doc:"Retries of idempotent calls between the parts of a node that runs as several processes."`
 

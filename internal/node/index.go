@@ -33,7 +33,7 @@ func (n *Node) openIndex(ctx context.Context, c Config) (err error) {
 	spec := index.Spec{
 		Config: c.Index, Key: n.identity.private, Skew: time.Duration(c.Node.ClockSkew), Store: n.store,
 		Registry: n.registryReader(), Overlay: n.overlayPeers(), Self: n.selfProvider, Peers: n.namedPeers,
-		Metrics: n.metrics, Readiness: n.readiness, Tracer: n.tracing.Tracer(),
+		Bandwidth: n.bandwidth, Metrics: n.metrics, Readiness: n.readiness, Tracer: n.tracing.Tracer(),
 	}
 	spec.Kept, spec.Removed = n.keptObjects, n.onCollected
 	if n.library != nil {

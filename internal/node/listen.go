@@ -96,7 +96,7 @@ func (n *Node) openGateway(ctx context.Context, loaded *config.Loaded[Config]) e
 	n.gateway, err = ingress.New(ingress.Options{
 		Service: "gateway", Name: "http", Table: table, Times: c.HTTP, Limits: c.Limits, Authorise: n.authorise,
 		Inventory: n.inventory, Metrics: n.metrics, Logger: n.log, Refusals: &n.refusals, OnRequestDone: n.logRequest,
-		Warm: warm, Tasks: tasks, Sites: n.findSite,
+		Warm: warm, Tasks: tasks, Sites: n.findSite, Bandwidth: n.bandwidth,
 	})
 	if err != nil {
 		return err

@@ -14,6 +14,7 @@ import (
 	"micronode/client"
 	"micronode/fault"
 	"micronode/internal/amnesia"
+	"micronode/internal/bandwidth"
 	"micronode/internal/capability"
 	"micronode/internal/certificate"
 	"micronode/internal/config"
@@ -94,6 +95,8 @@ type Node struct {
 
 	systemKnows atomic.Bool         // that the node is ready
 	addresses   *observe.Dependency // what keeps others from being told where this node is
+
+	bandwidth *bandwidth.Meter // what leaves this machine, and comes from beyond
 
 	// what moves between tasks
 	inventory      *flow.Inventory
@@ -183,6 +186,7 @@ func New(ctx context.Context, options Options) (*Node, error) {
 		func() error { return n.makeObservability(ctx, c) },
 		func() error { return n.makeKeys(loaded) },
 		func() error { return n.makeQueues(loaded) },
+		func() error { return n.makeBandwidth(c) },
 		func() error { return n.ifLocal("store", func() error { return n.openStore(ctx, c) }) },
 		func() error { return n.makeSupervisor(c) },
 		func() error { return n.makeRemotes(c) },

@@ -41,7 +41,7 @@ func (n *Node) openOverlay(ctx context.Context, loaded *config.Loaded[Config]) (
 		},
 		Kept: kept, Keep: keep,
 		AnyPort: loaded.Origin("overlay.addr").Layer == config.LayerDefault, Alone: slices.Equal(n.layout.names(), []string{"overlay"}),
-		Metrics: n.metrics, Readiness: n.readiness, Refusals: &n.refusals,
+		Bandwidth: n.bandwidth, Metrics: n.metrics, Readiness: n.readiness, Refusals: &n.refusals,
 	})
 	if err != nil {
 		n.overlay = nil

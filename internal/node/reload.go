@@ -48,6 +48,7 @@ func (n *Node) applyConfig(next Config) {
 	if err := n.tracing.Set(context.Background(), next.Trace.traces()); err != nil {
 		n.logAsync(slog.LevelError, "traces", "err", err)
 	}
+	n.bandwidth.Set(next.Node.Bandwidth.settings())
 	n.gateway.Reconfigure(next.HTTP)
 	n.setSites(next)
 	for part, reconfigure := range map[string]func() error{

@@ -123,7 +123,7 @@ func (n *Node) Status() client.Status {
 		Ready:  verdict.Ready, WriteReady: verdict.WriteReady, Degraded: verdict.Degraded,
 		Store: client.Store{Objects: usage.Objects, Bytes: usage.Bytes, Budget: usage.Budget},
 	}
-	s.Public, s.Refused = n.public, n.refusals.Recent(time.Now())
+	s.Public, s.Refused, s.Bandwidth = n.public, n.refusals.Recent(time.Now()), n.clientBandwidth()
 	if list := n.certificateList.Load(); list != nil {
 		s.Certificates = *list
 	}

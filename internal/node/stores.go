@@ -201,7 +201,7 @@ func (n *Node) newRAM(spec store.RAMSpec) *store.RAM {
 // answers of origins are evicted by other rules than stored objects.
 func (n *Node) openEdge(ctx context.Context, c Config) (err error) {
 	spec := edge.Spec{
-		Config: c.Edge, WorkRate: c.Limits.WorkRate, Amnesia: n.amnesiac(), Metrics: n.metrics, Readiness: n.readiness, Self: n.identity.PeerID(),
+		Config: c.Edge, WorkRate: c.Limits.WorkRate, Amnesia: n.amnesiac(), Metrics: n.metrics, Readiness: n.readiness, Self: n.identity.PeerID(), Bandwidth: n.bandwidth,
 	}
 	if spec.Objects, err = n.newEdgeContent(); err != nil {
 		return err

@@ -14,6 +14,7 @@ import (
 
 	"micronode/b3"
 	"micronode/fault"
+	"micronode/internal/bandwidth"
 	"micronode/internal/flow"
 	"micronode/internal/ingress"
 	"micronode/internal/invitation"
@@ -70,6 +71,7 @@ type Spec struct {
 	AnyPort bool // Config.Addr is a default: if its port is taken, use the next free one
 	Alone   bool // the process runs nothing else: when the overlay is down, so is the process
 
+	Bandwidth *bandwidth.Meter // of the bytes that leave this machine; nil if they are not counted
 	Metrics   *observe.Metrics
 	Readiness *observe.Readiness
 	Refusals  *observe.Refusals // peers that send too much; nil for a list of its own
@@ -168,7 +170,7 @@ func (o *Overlay) makeComponents(inv *flow.Inventory, to *supervise.Supervisor, 
 	o.queries = ask.New(inv, ask.Spec{Answer: o.spec.Answer, Answerers: answerers, Counters: o.metrics.asks()})
 	o.sessions, err = session.New(inv, session.Spec{
 		Key: o.spec.Key, Config: o.config.sessions(), Peer: o.config.Peer.sessions(), Drop: o.config.drop(), Burst: o.config.Gossip.Burst,
-		Admit: o.admit, Token: o.tokenFor, Handler: (*sessionHandler)(o), Tasks: tasks, Counters: o.sessionCounters(),
+		Admit: o.admit, Token: o.tokenFor, Handler: (*sessionHandler)(o), Bandwidth: o.spec.Bandwidth, Tasks: tasks, Counters: o.sessionCounters(),
 	})
 	return err
 }

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"micronode/fault"
+	"micronode/internal/bandwidth"
 	"micronode/internal/breaker"
 	"micronode/internal/edge/fill/freshness"
 	"micronode/internal/flow"
@@ -45,6 +46,8 @@ type Spec struct {
 	OnEvent  func(Event)                            // must not block; nil discards events
 	Counters Counters
 
+	Bandwidth *bandwidth.Meter // of the bytes that leave this machine; nil if they are not counted
+
 	dial dialer // for tests
 }
 
@@ -56,6 +59,7 @@ type Cache struct {
 	work     *flow.Fair[*flight] // by origin
 	breakers *breaker.Table      // by origin
 	files    *entryFiles         // nil without a folder
+	share    bandwidth.Share     // of what the node may receive; that of all fills
 
 	draining    atomic.Bool                       // no new fills
 	storeFailed atomic.Pointer[storeFailureState] // the last failure of the store; nil if there was none

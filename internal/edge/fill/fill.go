@@ -182,7 +182,10 @@ func (o *originFetch) attempt(ctx context.Context, n int) (out outcome, err erro
 	defer func() { _ = got.Body.Close() }()
 	alarm.size = got.ContentLength
 	alarm.progress(1)
-	got.Body = progressReader{got.Body, alarm, got.report}
+	got.Body = progressReader{ReadCloser: got.Body, timer: alarm, report: got.report}
+	if down := o.cache.spec.Bandwidth.Down(); down != nil && !got.onThisMachine {
+		got.Body = pacedReader{got.Body, alarm, down, &o.cache.share}
+	}
 	resp := freshness.Response{Status: got.StatusCode, Header: got.Header, RequestTime: got.sentAt, ResponseTime: got.receivedAt}
 	switch {
 	case got.StatusCode == http.StatusNotModified:

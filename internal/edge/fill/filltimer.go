@@ -124,6 +124,19 @@ func (s *fillTimer) rate(bytes int64, took time.Duration) int64 {
 	return int64(float64(bytes) / max(took, time.Millisecond).Seconds())
 }
 
+// hold stops the timer while the fill waits for a limit of this node, which is
+// not the origin's fault.
+func (s *fillTimer) hold() (resume func()) {
+	s.timer.Stop()
+	since := time.Now()
+	return func() {
+		held := time.Since(since)
+		s.began, s.windowBegan = s.began.Add(held), s.windowBegan.Add(held)
+		supervise.Progress(s.ctx)
+		s.timer.Reset(s.limit)
+	}
+}
+
 func (s *fillTimer) stop() {
 	s.timer.Stop()
 	s.cancel(nil)

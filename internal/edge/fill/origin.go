@@ -101,6 +101,7 @@ type originResponse struct {
 	sentAt, receivedAt time.Time
 	redirectUntil      time.Time // end of the lifetime of the redirects on the way; zero if none has one
 	noStore            bool      // a redirect on the way must not be stored
+	onThisMachine      bool      // the origin is
 
 	report func(error) // reports to the breaker of the host that answered; only the first call counts
 }
@@ -139,12 +140,16 @@ func (p *policy) fetch(ctx context.Context, t target, header http.Header, allow 
 
 // roundTrip sends one request and waits for the header of its answer.
 func (p *policy) roundTrip(ctx context.Context, t target, header http.Header, got *originResponse) (err error) {
-	var connected atomic.Bool
-	ctx = httptrace.WithClientTrace(withCleanConns(ctx), &httptrace.ClientTrace{GotConn: func(httptrace.GotConnInfo) { connected.Store(true) }})
+	var connected, loopback atomic.Bool
+	ctx = httptrace.WithClientTrace(withCleanConns(ctx), &httptrace.ClientTrace{GotConn: func(info httptrace.GotConnInfo) {
+		connected.Store(true)
+		at, ok := info.Conn.RemoteAddr().(*net.TCPAddr)
+		loopback.Store(ok && at.IP.IsLoopback())
+	}})
 	request := (&http.Request{Method: http.MethodGet, URL: t.url(), Header: header, Proto: "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1}).WithContext(ctx)
 	got.sentAt = time.Now()
 	got.Response, err = p.client.transport.RoundTrip(request)
-	got.receivedAt = time.Now()
+	got.receivedAt, got.onThisMachine = time.Now(), loopback.Load()
 	if err == nil {
 		return nil
 	}

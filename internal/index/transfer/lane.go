@@ -137,13 +137,22 @@ const (
 )
 
 // silence is how long a lane may bring nothing before a free one takes its run.
-const silence = time.Second
+// limitedSilence is that while this node limits what it receives: then a lane may
+// bring nothing because it waits for its turn, and one that took its run would
+// begin that wait again.
+const (
+	silence        = time.Second
+	limitedSilence = 20 * time.Second
+)
 
 // isFaster reports whether the lane would complete a run that another one
 // fetches in less than half the time. Guarded by mu.
 func (l *lane) isFaster(r *run, now time.Time) bool {
 	if r.lane.source == l.source {
 		return false
+	}
+	if l.transfer.limited {
+		return now.Sub(r.lane.moved) >= limitedSilence // rates say nothing about sources then
 	}
 	if now.Sub(r.lane.moved) >= silence {
 		return true
@@ -181,7 +190,9 @@ func (l *lane) fetch(ctx context.Context, r *run, from, n int64) (wasted int64, 
 		if _, err := io.ReadFull(groups, group); err != nil {
 			return stream.n - kept, err
 		}
+		limited := t.isLimited()
 		t.mu.Lock()
+		t.limited = limited
 		if r.lane != l || t.err != nil {
 			t.mu.Unlock()
 			return stream.n - kept, errTakenOver

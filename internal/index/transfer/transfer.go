@@ -65,6 +65,9 @@ type Spec struct {
 	// Patience is how long nothing may arrive.
 	Patience time.Duration
 
+	// Limited reports whether this node limits what it receives. It may be nil.
+	Limited func() bool
+
 	// Keeps says that the store keeps what has arrived when the transfer fails,
 	// and the next one goes on from there.
 	Keeps bool
@@ -91,6 +94,7 @@ type Transfer struct {
 	next     int64  // where the run after the last begins
 	arrived  int64  // verified bytes, in any order
 	moved    time.Time
+	limited  bool  // this node limited what it receives, when last asked
 	err      error // why it is over; io.EOF if all is well
 	shared   bool  // some source fetches the object itself: see anyRun
 	asking   bool  // for more sources
@@ -103,6 +107,7 @@ type Transfer struct {
 // The context is that of the whole transfer. The caller must Close it.
 func New(ctx context.Context, spec Spec) (*Transfer, error) {
 	t := &Transfer{spec: spec, moved: time.Now()}
+	t.limited = t.isLimited()
 	head := int64(len(spec.Head)) / b3.GroupSize * b3.GroupSize
 	if head > ahead*runSize {
 		head = ahead * runSize
@@ -234,6 +239,9 @@ func (t *Transfer) Read(p []byte) (int, error) {
 		}
 	}
 }
+
+// isLimited reports whether this node limits what it receives.
+func (t *Transfer) isLimited() bool { return t.spec.Limited != nil && t.spec.Limited() }
 
 // store forgets the runs that the store has. If it does not lend them, the last
 // ones stay for readers. Guarded by mu.

@@ -48,6 +48,7 @@ type sender struct {
 	sent  atomic.Int64               // bytes
 	wrong func(at int64) bool        // which bytes it changes
 	fails func(from, at int64) error // why it breaks off before a byte
+	down  *line                      // all senders together send no faster; nil for no such limit
 	opens atomic.Int64
 }
 
@@ -85,6 +86,11 @@ func (s *sending) Read(p []byte) (int, error) {
 			return 0, flow.Ended(s.ctx, "test")
 		}
 	}
+	if s.down != nil {
+		if err := s.down.await(s.ctx, n); err != nil {
+			return 0, err
+		}
+	}
 	for i := range p[:n] {
 		if s.wrong != nil && s.wrong(s.at+int64(i)) {
 			p[i] ^= 1
@@ -96,6 +102,30 @@ func (s *sending) Read(p []byte) (int, error) {
 }
 
 func (s *sending) Close() error { return nil }
+
+// line is a limit of the node that receives: bytes wait in line for it, so many
+// of them in a second.
+type line struct {
+	speed int
+
+	mu   sync.Mutex
+	free time.Time // when it is the turn of the next one
+}
+
+func (l *line) await(ctx context.Context, n int) error {
+	l.mu.Lock()
+	now := time.Now()
+	if l.free.Before(now) {
+		l.free = now
+	}
+	l.free = l.free.Add(time.Duration(n) * time.Second / time.Duration(l.speed))
+	wait := l.free.Sub(now)
+	l.mu.Unlock()
+	if flow.Sleep(ctx, wait) != nil {
+		return flow.Ended(ctx, "test")
+	}
+	return nil
+}
 
 // silent never sends anything from an offset on.
 func silent(ctx context.Context, s *sender, from int64) Source {
@@ -218,6 +248,36 @@ func TestASilentSourceIsOvertaken(t *testing.T) {
 
 // A source that lies in one group is found out there, and is not asked again;
 // what arrives is right.
+// Lanes that wait for a limit of this node are not taken for slow: each that took
+// the run of another would begin to wait anew, and nothing would arrive.
+func TestALimitOfTheNodeMovesNoRuns(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f, o := &fixture{t: t}, newObject(4<<20)
+		down := &line{speed: 32 << 10}
+		var sources []Source
+		var senders []*sender
+		for _, id := range []string{"a", "b", "c", "d", "e", "f", "g", "h"} {
+			s := &sender{object: o, id: id, down: down}
+			senders, sources = append(senders, s), append(sources, s.source())
+		}
+		spec := f.spec(o, sources...)
+		spec.Limited = func() bool { return true }
+		began := time.Now()
+		got, err := f.fetch(spec)
+		took := time.Since(began)
+		if err != nil || !bytes.Equal(got, o.data) {
+			t.Fatalf("%d bytes, %v", len(got), err)
+		}
+		sent := int64(0)
+		for _, s := range senders {
+			sent += s.sent.Load()
+		}
+		if fair := time.Duration(len(o.data)) * time.Second / time.Duration(down.speed); sent > int64(len(o.data))*11/10 || took > fair*11/10 {
+			t.Errorf("%d bytes were sent for %d, in %s instead of %s", sent, len(o.data), took, fair)
+		}
+	})
+}
+
 func TestALiarIsDropped(t *testing.T) {
 	bubble(t, func(t *testing.T, f *fixture) {
 		o := newObject(8 << 20)

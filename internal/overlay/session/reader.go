@@ -192,6 +192,8 @@ func (s *Session) readFailed(err error) *closeCause {
 // without an allocation.
 func (s *Session) readFrames() *closeCause {
 	r := &s.readState
+	n := 0 // bytes of frames that are no chunks
+	defer func() { s.pace.received(n) }()
 	for {
 		frame, ready, err := r.frames.NextReady()
 		if err != nil {
@@ -202,12 +204,14 @@ func (s *Session) readFrames() *closeCause {
 		}
 		r.clock.lastFrame, r.clock.frameStart, r.clock.pingsSent = r.clock.lastByte, r.clock.lastByte, 0
 		r.keepaliveOnly = false
+		n += oap.HeaderSize + len(frame.Payload)
 		var gossip oap.Gossip
 		var why *closeCause
 		switch {
 		case gossip.DecodeFast(frame.Payload):
 			s.collectGossip(frame, &gossip)
 		case r.data.DecodeFast(frame.Payload):
+			n -= oap.HeaderSize + len(frame.Payload)
 			why = s.passToHandler(frame, &r.data)
 		case r.ack.DecodeFast(frame.Payload):
 			why = s.passToHandler(frame, &r.ack)

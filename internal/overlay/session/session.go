@@ -87,6 +87,7 @@ type Session struct {
 	egress      *flow.Fair[Outgoing]
 	permits     *flow.Permits
 	releaseConn func()
+	pace        *Pace         // nil if the peer is on this machine
 	writerDone  chan struct{} // closed when the writer has ended
 	done        chan struct{} // closed when both tasks have ended
 

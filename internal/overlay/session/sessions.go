@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"micronode/fault"
+	"micronode/internal/bandwidth"
 	"micronode/internal/config"
 	"micronode/internal/flow"
 	"micronode/internal/oap"
@@ -26,7 +27,7 @@ const (
 	maxDrainTimeout = 5 * time.Second
 )
 
-// Spec configures Sessions. Token, Ready and the counters may be nil.
+// Spec configures Sessions. Token, Ready, Bandwidth and the counters may be nil.
 type Spec struct {
 	Key    ed25519.PrivateKey
 	Config Config
@@ -37,6 +38,8 @@ type Spec struct {
 	Admit func(Candidate) error        // refuses a peer that dialled us, or returns nil
 	Token func(peer oap.PeerID) string // the token to present to a peer that we dial
 	Ready func() error                 // the error to answer a hello with, or nil
+
+	Bandwidth *bandwidth.Meter // of the bytes that leave this machine
 
 	Handler  Handler
 	Tasks    Tasks
@@ -210,7 +213,7 @@ func (t *Sessions) openSession(c *pendingConn, agreed parameters) (*Session, *cl
 	s := &Session{
 		owner: t, peer: c.peer, serial: t.serial.Add(1), dialed: c.dialed, addr: c.raw.RemoteAddr().String(), pq: c.pq, since: now,
 		terms: agreed, codec: oap.Codec{Max: agreed.maxFrame, Compressed: agreed.zstd && t.compresses(c.raw)},
-		source: c.source, conn: c.conn, raw: c.raw, releaseConn: c.release, writerDone: make(chan struct{}), done: make(chan struct{}),
+		source: c.source, conn: c.conn, raw: c.raw, releaseConn: c.release, pace: paceOf(t.spec.Bandwidth, c.raw), writerDone: make(chan struct{}), done: make(chan struct{}),
 		readState: newReadState(c.frames, t.spec.Config, t.spec.Peer.MaxRPS, now),
 	}
 	s.readState.frames.SetCodec(oap.Codec{Max: t.maxFrame, Compressed: agreed.zstd})

@@ -194,12 +194,15 @@ func (s *Session) writeFrames(batch []Outgoing) bool {
 	if s.keepaliveDue.Load() && s.keepaliveDue.Swap(false) {
 		s.appendKeepalive(buffer)
 	}
-	gossipFrames, size, stale := 0, 0, 0
+	gossipFrames, size, stale, chunkBytes := 0, 0, 0, 0
 	for i := range batch {
 		out := &batch[i]
 		s.expectsMore = s.expectsMore || out.Message != nil
 		before := len(*buffer)
 		err := s.encode(buffer, out, now)
+		if s.pace != nil && isChunk(out.Message) {
+			chunkBytes += len(*buffer) - before
+		}
 		if err == errExpired {
 			stale++
 		}
@@ -216,6 +219,7 @@ func (s *Session) writeFrames(batch []Outgoing) bool {
 		}
 	}
 	bye := s.appendBye(buffer)
+	s.pace.sent(len(*buffer) - chunkBytes)
 	err := s.flush(*buffer)
 	if !s.inline {
 		s.releasePermits()

@@ -29,6 +29,9 @@ func (i *inProcessPeer) Peer() oap.PeerID { return oap.PeerID{byte(i.serial)} }
 func (i *inProcessPeer) Serial() uint64   { return i.serial }
 func (i *inProcessPeer) Dialed() bool     { return i.dialed }
 func (i *inProcessPeer) Chunk() int       { return 8 }
+
+func (i *inProcessPeer) Pace() *session.Pace { return nil }
+
 func (i *inProcessPeer) SendBulk(_ uint64, _ int, out session.Outgoing) error {
 	return i.SendControl(out)
 }

@@ -225,6 +225,7 @@ type linkEnd struct {
 	chunk  int
 	to     *testNode // the other
 	back   *linkEnd  // ourselves, as the other sees us
+	pace   *session.Pace
 
 	dropIf func(oap.Message) bool // cut the link instead of delivering this
 
@@ -294,6 +295,8 @@ func (l *linkEnd) Peer() oap.PeerID { return l.id }
 func (l *linkEnd) Serial() uint64   { return l.serial }
 func (l *linkEnd) Dialed() bool     { return l.dialed }
 func (l *linkEnd) Chunk() int       { return l.chunk }
+
+func (l *linkEnd) Pace() *session.Pace { return l.pace }
 
 func (l *linkEnd) SendControl(out session.Outgoing) error { return l.push(&l.control, 128, out) }
 func (l *linkEnd) SendBulk(_ uint64, cost int, out session.Outgoing) error {
@@ -433,6 +436,8 @@ func (p *scriptedPeer) Peer() oap.PeerID { return oap.PeerID{200, byte(p.serial)
 func (p *scriptedPeer) Serial() uint64   { return p.serial }
 func (p *scriptedPeer) Dialed() bool     { return p.dialed }
 func (p *scriptedPeer) Chunk() int       { return p.chunk }
+
+func (p *scriptedPeer) Pace() *session.Pace { return nil }
 
 func (p *scriptedPeer) SendControl(out session.Outgoing) error {
 	p.mu.Lock()

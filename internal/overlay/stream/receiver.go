@@ -110,9 +110,23 @@ func (r *receiver) finish(label string, err error) {
 	_ = r.arrivals.TryPush(arrival{end: true, err: err}) // fails if the reading task has left
 }
 
-// nextArrival waits for the next arrival, until the sender has been silent for
-// too long.
+// nextArrival waits for the next arrival, and then for the limit of this node: a
+// chunk that is not used is not acknowledged.
 func (r *receiver) nextArrival(ctx context.Context) (arrival, error) {
+	a, err := r.awaitArrival(ctx)
+	if err != nil || a.end {
+		return a, err
+	}
+	if r.table.peer.Pace().AwaitReceive(ctx, r.table.streams.paceTime(), len(a.chunk.bytes)) != nil {
+		a.chunk.release()
+		return arrival{}, flow.Ended(ctx, opFetch)
+	}
+	return a, nil
+}
+
+// awaitArrival waits for the next arrival, until the sender has been silent for
+// too long.
+func (r *receiver) awaitArrival(ctx context.Context) (arrival, error) {
 	if err := flow.Ended(ctx, opFetch); err != nil {
 		return arrival{}, err
 	}

@@ -24,8 +24,8 @@ const frameOverhead = 96
 
 // sender is a stream on which this node sends an object.
 //
-// Each chunk goes through the same three steps: wait for credit, wait for room
-// in the session's queue, then read and enqueue. Nothing is read before there
+// Each chunk goes through the same steps: wait for credit, for the limit of this
+// node and for room in the session's queue, then read and enqueue. Nothing is read before there
 // is room for it, so a slow peer holds no memory.
 type sender struct {
 	// set at construction
@@ -145,6 +145,9 @@ func (s *sender) withTimeout(ctx context.Context, step func() error) error {
 func (s *sender) sendChunk(ctx context.Context, source Source, at int64, n int) error {
 	if err := s.acquire(ctx, s.credit, "the peer acknowledges nothing"); err != nil {
 		return err
+	}
+	if err := s.table.peer.Pace().AwaitSend(ctx, s.table.streams.paceTime(), n+frameOverhead); err != nil {
+		return flow.Ended(ctx, opGive)
 	}
 	s.table.mu.Lock()
 	s.announced = s.sentChunks + 1 // before it is sent: its ack may come at once

@@ -24,6 +24,7 @@ type Peer interface {
 	Serial() uint64
 	Dialed() bool
 	Chunk() int
+	Pace() *session.Pace // nil if nothing bounds it
 	SendControl(session.Outgoing) error
 	SendBulk(class uint64, cost int, out session.Outgoing) error
 }
@@ -63,6 +64,7 @@ type Streams struct {
 	spec Spec
 
 	open     atomic.Int64
+	sending  atomic.Int64 // streams on which this node sends
 	draining atomic.Bool
 
 	mu     sync.Mutex // a few assignments
@@ -147,10 +149,33 @@ func (s *Streams) tableOf(peer Peer) *streamTable {
 // counted out later.
 func (s *Streams) countStart(dir string) {
 	s.open.Add(1)
+	if dir == Tx {
+		s.sending.Add(1)
+	}
 	s.spec.Counters.Started(dir)
 }
 
-func (s *Streams) countEnd(dir, label string) { s.spec.Counters.Ended(dir, label) }
+func (s *Streams) countEnd(dir, label string) {
+	if dir == Tx {
+		s.sending.Add(-1)
+	}
+	s.spec.Counters.Ended(dir, label)
+}
+
+// paceTime is how long a chunk waits for a limit of this node at most: the other
+// side runs out of patience a little later.
+func (s *Streams) paceTime() time.Duration { return s.spec.Patience * 3 / 4 }
+
+// hasRoom reports whether one more stream may be sent within a limit, in bytes a
+// second. Each needs a chunk in paceTime, or its receiver takes it for silent;
+// together they may need half of the limit, so that the rest is shared evenly.
+func (s *Streams) hasRoom(limit int64, chunk int) bool {
+	if limit == 0 {
+		return true
+	}
+	each := int64(time.Duration(chunk) * time.Second / s.paceTime())
+	return s.sending.Load() < max(1, limit/2/max(1, each))
+}
 
 // countOut counts a stream out whose last frame was written, or never will be.
 func (s *Streams) countOut() { s.open.Add(-1) }

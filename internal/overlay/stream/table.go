@@ -78,6 +78,8 @@ func (t *streamTable) admit(g *sender, object string) (refusal, err error) {
 		return fault.New(opGive, fault.QuotaExceeded, "%d streams are open", most), nil
 	case malformed != nil:
 		return malformed, nil
+	case !t.streams.hasRoom(t.peer.Pace().SendLimit(), t.chunk):
+		return fault.New(opGive, fault.Busy, "this node's limit of bandwidth has no room for one more stream"), nil
 	}
 	if t.senders == nil {
 		t.senders = map[uint64]*sender{}

@@ -152,7 +152,7 @@ func TestTheFloorRisesWithWaitingFills(t *testing.T) {
 func TestABodyThatBringsEnoughIsFinished(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		w := newFixture(t, withLargeStore)
-		d := &drip{size: 8 << 20, rate: maxFloor}
+		d := &drip{size: 8 << 20, rate: 2 * maxFloor}
 		w.origin(d.answer)
 		var readers []*reader
 		for n := range 4 * workers {

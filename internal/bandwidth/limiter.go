@@ -87,7 +87,8 @@ var endOfTime = time.Unix(1<<40, 0)
 func newLimiter(inv *flow.Inventory, service, name string, limitAt func(time.Time) (int64, time.Time, time.Time)) *Limiter {
 	return &Limiter{
 		limitAt: limitAt, bucket: rate.NewLimiter(rate.Inf, 0),
-		line: flow.NewFairLane(inv, flow.FairLaneSpec{Service: service, Name: name, Running: 1, Waiting: maxWaiting, From: "transfers", To: "network"}),
+		line: flow.NewFairLane(inv, flow.FairLaneSpec{Service: service, Name: name, Running: 1, Waiting: maxWaiting, From: "transfers", To: "network", Effect: flow.ReportOnly,
+			Next: "Nothing is wrong: a limit of bandwidth holds transfers back. Raise it in node.bandwidth or limits.public_bytes, or wait."}),
 	}
 }
 

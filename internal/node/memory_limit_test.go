@@ -153,6 +153,7 @@ var notKept = map[string]string{
 	"limits.body":                    "one body; all are in limits.memory",
 	"limits.header":                  "one header; all are in limits.memory",
 	"limits.inflate":                 "one body; all are in limits.memory",
+	"limits.public_bytes":            "a speed",
 	"store.disk_bytes":               "on disk",
 	"store.max_object_bytes":         "one object, in the store's budget",
 	"store.scrub_bytes_per_second":   "a speed",

@@ -42,6 +42,8 @@ var queueEffects = map[string]flow.Effect{
 	"media/media_jobs":       flow.Degrades,
 	"node/admin_conns":       flow.Degrades,
 	"node/admin_stuck":       flow.Degrades,
+	"node/bandwidth_down":    flow.ReportOnly,
+	"node/bandwidth_up":      flow.ReportOnly,
 	"node/revocations":       flow.Degrades,
 	"node/work":              flow.StopsWrites,
 	"overlay/conns":          flow.ReportOnly,

@@ -96,23 +96,27 @@ func (f *Files) loadEnvelope(name string, want envelope) (envelope, error) {
 	return e, nil
 }
 
-// saveEnvelope writes an envelope to a temporary file and renames it, so that a
-// reader sees the old one or the new one. If durable it waits until the disk
-// has it.
+// saveEnvelope writes an envelope, so that a reader sees the old one or the new
+// one. If durable it waits until the disk has it.
 func (f *Files) saveEnvelope(name string, e envelope, durable bool) error {
+	if err := f.replaceFile(name, e.encode(), durable); err != nil || !durable {
+		return err
+	}
+	return f.fs.SyncFolder(filepath.Dir(name))
+}
+
+// replaceFile writes a temporary file and renames it. If durable the disk has
+// its bytes; it has the name when the folder is synced.
+func (f *Files) replaceFile(name string, b []byte, durable bool) error {
 	tmp := fmt.Sprintf("%s.%d%s", name, f.tmpCounter.Add(1), tmpSuffix)
-	err := f.writeFile(tmp, e.encode(), durable)
+	err := f.writeFile(tmp, b, durable)
 	if err == nil {
 		err = f.fs.Rename(tmp, name)
 	}
 	if err != nil {
 		_ = f.fs.Remove(tmp)
-		return err
 	}
-	if !durable {
-		return nil
-	}
-	return f.fs.SyncFolder(filepath.Dir(name))
+	return err
 }
 
 // writeFile creates a file.

@@ -1,6 +1,7 @@
 package journal_test
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -671,5 +672,34 @@ func TestATornBatchStaysAway(t *testing.T) {
 	again := openOn(t, disk)
 	if head, err := again.Head(t.Context()); err != nil || head.Version != 2 || again.Opened().TornBytes != 0 {
 		t.Errorf("%v, %v, %+v", head, err, again.Opened())
+	}
+}
+
+// A tile whose first write the disk has lost is written again as a whole: its
+// length is among what was lost.
+func TestPruneWritesALostTileAgain(t *testing.T) {
+	disk := newCrashDisk()
+	j := openOn(t, disk)
+	write(t, j, 0, 30, 5)
+	at, hashes := journal.TileID{}, bytes.Repeat([]byte{7}, 4096)
+	testkit.Must(t, j.SaveTile(t.Context(), at, hashes))
+	failed := false
+	disk.Inject = func(step, name string) error {
+		if step == "sync" && strings.Contains(name, "/tiles/") && !failed {
+			failed = true
+			return disktest.ErrLost
+		}
+		return nil
+	}
+	if _, err := j.Prune(t.Context(), journal.Prune{Below: 20}); fault.KindOf(err) != fault.StorageBusy {
+		t.Fatalf("Prune while the disk loses the tile: %v, want StorageBusy", err)
+	}
+	_, err := j.Prune(t.Context(), journal.Prune{Below: 20})
+	testkit.Must(t, err)
+	for seed := range uint64(20) {
+		after := openOn(t, disk.powerCut(rand.New(rand.NewPCG(seed, 0))))
+		if got, err := after.LoadTile(t.Context(), at); err != nil || !bytes.Equal(got, hashes) {
+			t.Fatalf("the tile after a prune and a power cut: %v; want what was saved", err)
+		}
 	}
 }

@@ -102,7 +102,8 @@ func (f *Files) syncTiles(since, below uint64) error {
 }
 
 // syncTile syncs a tile, if it exists. It writes it again before: the kernel
-// may have failed to write it and not reported that.
+// may have failed to write it and not reported that. It is replaced, not
+// overwritten: an earlier prune may have left nothing else of some versions.
 func (f *Files) syncTile(at TileID) (there bool, err error) {
 	name := f.tileName(at)
 	e, err := f.loadEnvelope(name, envelope{magic: magicTile, number: at.N, level: uint32(at.Level)})
@@ -112,15 +113,7 @@ func (f *Files) syncTile(at TileID) (there bool, err error) {
 	if err != nil {
 		return false, err
 	}
-	file, err := f.fs.Open(name, disk.ForWriting)
-	if err != nil {
-		return false, err
-	}
-	_, err = file.WriteAt(e.encode(), 0)
-	if err == nil {
-		err = file.Sync()
-	}
-	return true, errors.Join(err, file.Close())
+	return true, f.replaceFile(name, e.encode(), true)
 }
 
 func tileError(op string, err error) error {

@@ -51,8 +51,12 @@ LANES ?= 2
 
 # Tests wait as long as they compute, so the tests of twice as many packages run as there are processors. What fails is run once more by
 # itself; what passes then is in $(BUILD)/flaky, to be mended. The numbers of each run are added to $(BUILD)/totals.
+# Temporary files are in memory, where there is room (tools/scratch); those of the gates are on the disk.
 RETEST  := $(abspath $(BUILD))/retest -flaky $(abspath $(BUILD))/flaky -totals $(abspath $(BUILD))/totals
+SCRATCH := $(abspath tools/scratch)
 LANES_OF_TESTS := -p $$((2 * $$(nproc)))
+# What takes longest begins first, so that nothing else waits for it at the end.
+SLOWEST := ./cmd/micronode ./internal/demo ./internal/node ./internal/registry ./internal/store ./internal/flow/explore
 
 # `make race PACKAGES=./internal/flow`, `make gates RUN=TestDemo`, `make interop RUN=TestOAP`: a part of the whole.
 RUN     ?=
@@ -172,19 +176,19 @@ packages-check: need-debootstrap need-ip need-python need-rpm ## install, start,
 
 # The tests of lockblock compile samples, and look for the standard library where -trimpath has left no path to it.
 unit: $(BUILD)/retest ## every unit and script test, without the race detector; PACKAGES for some
-	@tools/step unit $(RETEST) $(or $(PACKAGES),./...) -- -vet=off $(LANES_OF_TESTS) -timeout 10m
-	@$(if $(PACKAGES),,GOROOT=$$($(GO) env GOROOT) tools/step tools $(RETEST) -C tools ./... -- -vet=off -timeout 10m)
-	@$(if $(PACKAGES),,tools/step release $(RETEST) -C tools/release ./... -- -vet=off -timeout 10m)
+	@tools/step unit $(SCRATCH) $(RETEST) $(or $(PACKAGES),$(SLOWEST) ./...) -- -vet=off $(LANES_OF_TESTS) -timeout 10m
+	@$(if $(PACKAGES),,GOROOT=$$($(GO) env GOROOT) tools/step tools $(SCRATCH) $(RETEST) -C tools ./... -- -vet=off -timeout 10m)
+	@$(if $(PACKAGES),,tools/step release $(SCRATCH) $(RETEST) -C tools/release ./... -- -vet=off -timeout 10m)
 
 race: need-gcc $(BUILD)/retest ## all tests with the race detector; PACKAGES for some
-	@$(RETEST) $(or $(PACKAGES),$$($(GO) list ./... | grep -v '/flow/explore$$')) -- $(RACE) -vet=off $(LANES_OF_TESTS) -timeout 15m
-	@$(if $(PACKAGES),,GOROOT=$$($(GO) env GOROOT) GOFLAGS='$(RACE)' $(RETEST) -C tools ./... -- -vet=off)
+	@$(SCRATCH) $(RETEST) $(or $(PACKAGES),$$($(GO) list ./... | grep -v '/flow/explore$$')) -- $(RACE) -vet=off $(LANES_OF_TESTS) -timeout 15m
+	@$(if $(PACKAGES),,GOROOT=$$($(GO) env GOROOT) GOFLAGS='$(RACE)' $(SCRATCH) $(RETEST) -C tools ./... -- -vet=off)
 
 # Where goroutines meet: what imports flow or supervise, and the client, which has its own. Left to make check are the suites that try
 # suites (storetest, tampertest), the explorer, which runs one goroutine at a time, what runs whole programs, and the drivers of engines:
 # their libraries take as long to compile with the race detector as all the rest. A change to a driver runs `make race PACKAGES=…` for it.
 race-short: need-gcc $(BUILD)/retest ## the race detector on the packages where goroutines meet, without their slowest cases
-	@$(RETEST) ./client $$($(GO) list -f '{{.ImportPath}} {{join .Imports " "}} {{join .TestImports " "}} {{join .XTestImports " "}}' ./internal/... | \
+	@$(SCRATCH) $(RETEST) ./client $$($(GO) list -f '{{.ImportPath}} {{join .Imports " "}} {{join .TestImports " "}} {{join .XTestImports " "}}' ./internal/... | \
 	  awk '/internal\/(flow|supervise)( |$$)/ {print $$1}' | grep -vE '/(demo|house|explore|storetest|tampertest|index/kad|registry/etcd|mailbox/nats|store/s3)$$') -- \
 	  $(RACE) -tags nolibp2p,noetcd,nonats,nos3 -vet=off -short $(LANES_OF_TESTS) -timeout 10m
 
@@ -192,14 +196,14 @@ race-short: need-gcc $(BUILD)/retest ## the race detector on the packages where 
 # test, and compile them anew for each.
 coverage: $(BUILD)/covercheck $(BUILD)/retest ## what each package's own tests cover
 	@mkdir -p $(BUILD)
-	$(RETEST) $$($(GO) list ./... | grep -v '/flow/explore$$') -- -vet=off $(LANES_OF_TESTS) -timeout 15m -coverprofile=$(abspath $(COVER))
+	$(SCRATCH) $(RETEST) $$($(GO) list ./... | grep -v '/flow/explore$$') -- -vet=off $(LANES_OF_TESTS) -timeout 15m -coverprofile=$(abspath $(COVER))
 	$(BUILD)/covercheck -profile $(COVER) $(COVERED)
 
 # The explorer lets one goroutine run at a time, so the race detector has nothing to find there, and takes ten times as long.
 # Backoff and Flights wait for timers and contexts, not on the seam that it controls: their tests are those of the package.
 explore: $(BUILD)/covercheck ## every interleaving of internal/flow, and what they alone cover of it
 	@mkdir -p $(BUILD)
-	$(GO) test -timeout 15m -coverpkg=./internal/flow/... -coverprofile=$(BUILD)/explore.all ./internal/flow/explore
+	EXPLORE_ALL=1 $(GO) test -timeout 15m -coverpkg=./internal/flow/... -coverprofile=$(BUILD)/explore.all ./internal/flow/explore
 	grep -vE '/flow/(backoff|flights)\.go:' $(BUILD)/explore.all > $(BUILD)/explore.out
 	$(BUILD)/covercheck -profile $(BUILD)/explore.out micronode/internal/flow=90 micronode/internal/flow/explore=90
 

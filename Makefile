@@ -109,9 +109,10 @@ check: ## before a release: everything there is, with the race detector, coverag
 quick: $(BUILD)/staticcheck $(BUILD)/lockblock ## lint and test, without -race, what changed since main and what imports it
 	@$(GO) -C tools run ./cmd/quick -C ..
 
-# The linters need every package compiled, as the tests do. Collecting garbage less often halves what staticcheck computes, for two and
-# a half gigabytes of memory in place of one and a half.
-lint: export GOGC = 300
+# The linters need every package compiled, as the tests do. Each process collects garbage only above three gigabytes: that halves what
+# staticcheck computes.
+lint: export GOGC = off
+lint: export GOMEMLIMIT = 3GiB
 lint: $(BUILD)/staticcheck $(BUILD)/lockblock ## gofmt, vet with the house's own rules (tools/lockblock), staticcheck
 	@unformatted=$$(gofmt -l $$(git ls-files -co --exclude-standard '*.go' | grep -v /testdata/)); \
 	  if [ -n "$$unformatted" ]; then echo "not formatted; run gofmt -w on:"; echo "$$unformatted"; exit 1; fi
@@ -177,7 +178,7 @@ packages-check: need-debootstrap need-ip need-python need-rpm ## install, start,
 # The tests of lockblock compile samples, and look for the standard library where -trimpath has left no path to it.
 unit: $(BUILD)/retest ## every unit and script test, without the race detector; PACKAGES for some
 	@tools/step unit $(SCRATCH) $(RETEST) $(or $(PACKAGES),$(SLOWEST) ./...) -- -vet=off $(LANES_OF_TESTS) -timeout 10m
-	@$(if $(PACKAGES),,GOROOT=$$($(GO) env GOROOT) tools/step tools $(SCRATCH) $(RETEST) -C tools ./... -- -vet=off -timeout 10m)
+	@$(if $(PACKAGES),,GOROOT=$$($(GO) env GOROOT) tools/step tools $(SCRATCH) $(RETEST) -C tools ./... -- -vet=off -short -timeout 10m)
 	@$(if $(PACKAGES),,tools/step release $(SCRATCH) $(RETEST) -C tools/release ./... -- -vet=off -timeout 10m)
 
 race: need-gcc $(BUILD)/retest ## all tests with the race detector; PACKAGES for some
@@ -286,13 +287,10 @@ clean: ## remove what was built
 	rm -rf $(BUILD)
 
 # Tools are built from the module tools/, which pins their versions.
-$(BUILD)/staticcheck: tools/go.mod tools/go.sum
+TOOLS := lockblock covercheck retest platforms api module
+$(BUILD)/staticcheck $(TOOLS:%=$(BUILD)/%) &: $(shell find tools -name '*.go' -not -path '*/testdata/*' 2>/dev/null) tools/go.mod
 	@mkdir -p $(BUILD)
-	$(GO) -C tools build -o ../$(BUILD)/staticcheck honnef.co/go/tools/cmd/staticcheck
-
-$(BUILD)/lockblock $(BUILD)/covercheck $(BUILD)/retest $(BUILD)/platforms $(BUILD)/api $(BUILD)/module: $(BUILD)/%: $(shell find tools -name '*.go' -not -path '*/testdata/*' 2>/dev/null) tools/go.mod
-	@mkdir -p $(BUILD)
-	$(GO) -C tools build -o ../$(BUILD)/$* ./cmd/$*
+	$(GO) -C tools build -o ../$(BUILD)/ honnef.co/go/tools/cmd/staticcheck $(TOOLS:%=./cmd/%)
 
 need-gcc:
 	@tools/need gcc gcc libc6-dev

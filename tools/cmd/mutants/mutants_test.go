@@ -112,6 +112,9 @@ func TestEveryMutantApplies(t *testing.T) {
 
 // A mutant that does not compile proves nothing: the compiler finds it, and not a test.
 func TestEveryMutantCompiles(t *testing.T) {
+	if testing.Short() {
+		t.Skip("make race reads the types of every package, with every set of tags; make mutants compiles each")
+	}
 	all := list(t)
 	folders := map[string][]string{} // of the files, by build tags
 	for _, m := range all {

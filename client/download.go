@@ -23,8 +23,10 @@ const downloadOp = "client.download"
 // replaces an existing one, only when all its bytes have arrived, are verified
 // and are on the disk. Until then they are in a temporary file beside it. On
 // failure it is removed, unless it has a MiB or more: then the next download of
-// the object into the folder goes on from there. The optional progress function
-// is called during the transfer.
+// the object into the folder goes on from there. Where the node of this machine
+// has the object in a file, and the file system can share its bytes, they are
+// shared instead of copied. The optional progress function is called during the
+// transfer.
 func (c *Client) Download(ctx context.Context, address b3.Address, path string, progress ...func(done, total int64)) error {
 	return c.DownloadWith(ctx, address, path, GetOptions{Progress: func(done, total int64) {
 		for _, report := range progress {
@@ -43,7 +45,20 @@ func (c *Client) DownloadWith(ctx context.Context, address b3.Address, path stri
 			Advise("Write into it with Get, or choose another path.")
 	}
 	o.Offset, o.Length = 0, 0
-	if part := openPart(address, path); part != nil {
+	part := openPart(address, path)
+	if stored := c.openStored(ctx, address); stored != nil {
+		defer stored.Close()
+		var err error
+		if part == nil {
+			if part, err = createPart(address, path); err != nil {
+				return fileError(path, err)
+			}
+		}
+		if cloned, err := stored.clone(ctx, part.File, address, o.Progress); cloned || err != nil {
+			return fileError(path, part.finish(path, err))
+		}
+	}
+	if part != nil {
 		return fileError(path, part.finish(path, c.goOn(ctx, address, part, o)))
 	}
 	object, err := c.Get(ctx, address, o)
@@ -51,8 +66,7 @@ func (c *Client) DownloadWith(ctx context.Context, address b3.Address, path stri
 		return err
 	}
 	defer object.Close()
-	part, err := createPart(address, path)
-	if err != nil {
+	if part, err = createPart(address, path); err != nil {
 		return fileError(path, err)
 	}
 	return fileError(path, part.finish(path, part.write(object)))

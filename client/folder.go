@@ -51,9 +51,9 @@ type FolderOptions struct {
 	// providers as there are, several at once.
 	Missing func(ctx context.Context, address b3.Address) error
 
-	// Fetch makes the node fetch the small files of a large folder that it does
-	// not have from other nodes, many at a time. Missing is called for those
-	// that this does not bring. It takes a capability with the scope object:put.
+	// Fetch makes the node fetch the files that it does not have from other nodes:
+	// the small ones of a large folder many at a time, and each larger one while it
+	// is read. Missing is called for those that this does not bring. It takes a capability with the scope object:put.
 	Fetch bool
 }
 

@@ -131,6 +131,7 @@ type folderGetter struct {
 	progress *progressSum
 
 	kept   atomic.Int64
+	copies atomic.Bool // the file system shares no bytes with the node's
 	absent atomic.Bool // the node does not have all files
 	singly atomic.Bool // nobody sends files that the node does not have together
 }
@@ -213,6 +214,9 @@ func (g *folderGetter) keep(ctx context.Context, one Entry) (bool, error) {
 
 // fetch gets one file from the node.
 func (g *folderGetter) fetch(ctx context.Context, one Entry) error {
+	if cloned, err := g.clone(ctx, one); cloned || err != nil {
+		return g.writeError(one, err)
+	}
 	object, err := g.open(ctx, one)
 	if err != nil {
 		return withPath(getFolderOp, g.label(one.Path), err)
@@ -256,12 +260,17 @@ func (g *folderGetter) isComplete(ctx context.Context, one Entry) (bool, error) 
 	return true, file.Chmod(mode)
 }
 
-// open begins a transfer. If the node does not have the object, open calls
-// Missing first.
+// open begins a transfer. What the node does not have comes while it fetches it,
+// if it may; otherwise, and if nobody has it, open calls Missing first.
 func (g *folderGetter) open(ctx context.Context, one Entry) (*Reader, error) {
 	o := GetOptions{Progress: g.progress.transfer()}
 	object, err := g.client.Get(ctx, one.B3, o)
-	if fault.KindOf(err) == fault.NotFound {
+	if fault.KindOf(err) == fault.NotFound && g.mayFetch {
+		o.Fetch = true // the bytes come while the node fetches it
+		object, err = g.client.Get(ctx, one.B3, o)
+		o.Fetch = false
+	}
+	if kind := fault.KindOf(err); kind == fault.NotFound || kind == fault.MethodNotAllowed && g.mayFetch {
 		if err := g.missing(ctx, one.B3); err != nil {
 			return nil, err
 		}
@@ -282,32 +291,67 @@ func sizeMismatchError(one Entry, size int64) error {
 	return manifestError(remakeHint, "the manifest says that it has %d bytes, but %s has %d", one.Size, one.B3, size)
 }
 
-// write writes the whole file or nothing: the bytes go to a temporary file,
-// which is renamed when it is right. A link that appears there meanwhile is
-// replaced, not followed.
-func (g *folderGetter) write(one Entry, object io.Reader) (err error) {
+// clone makes a file that shares its bytes with that of the node. It reports
+// false if that cannot be.
+func (g *folderGetter) clone(ctx context.Context, one Entry) (cloned bool, err error) {
+	if one.Size < minClone || g.copies.Load() {
+		return false, nil
+	}
+	stored := g.client.openStored(ctx, one.B3)
+	if stored == nil {
+		return false, nil
+	}
+	defer stored.Close()
+	if stored.size != one.Size {
+		return false, nil // the transfer says so
+	}
+	progress := g.progress.transfer()
+	err = g.place(one, func(file *os.File) (bool, error) {
+		cloned, err = stored.clone(ctx, file, one.B3, progress)
+		return cloned, err
+	})
+	if !cloned {
+		g.copies.Store(true)
+		progress(0, one.Size) // it is sent now
+	}
+	return cloned, err
+}
+
+// write writes the whole file or nothing.
+func (g *folderGetter) write(one Entry, object io.Reader) error {
+	return g.place(one, func(file *os.File) (bool, error) {
+		n, err := io.Copy(file, io.LimitReader(object, one.Size+1))
+		if err == nil && n != one.Size {
+			err = sizeMismatchError(one, n)
+		}
+		return true, err
+	})
+}
+
+// place has a temporary file filled, and renames it when it is right. A link
+// that appears there meanwhile is replaced, not followed. It is removed if it
+// was not filled.
+func (g *folderGetter) place(one Entry, fill func(file *os.File) (filled bool, err error)) (err error) {
 	temp := path.Join(path.Dir(one.Path), fmt.Sprintf(".micronode-%016x.part", rand.Uint64()))
 	mode := fs.FileMode(0o666)
 	if one.Exec {
 		mode = 0o777
 	}
-	file, err := g.root.OpenFile(temp, os.O_WRONLY|os.O_CREATE|os.O_EXCL, mode)
+	file, err := g.root.OpenFile(temp, os.O_RDWR|os.O_CREATE|os.O_EXCL, mode)
 	if err != nil {
 		return err
 	}
+	filled := false
 	defer func() {
-		if err != nil {
+		if err != nil || !filled {
 			_ = g.root.Remove(temp)
 		}
 	}()
-	n, err := io.Copy(file, io.LimitReader(object, one.Size+1))
-	if err == nil && n != one.Size {
-		err = sizeMismatchError(one, n)
-	}
+	filled, err = fill(file)
 	if closing := file.Close(); err == nil {
 		err = closing
 	}
-	if err != nil {
+	if err != nil || !filled {
 		return err
 	}
 	return g.root.Rename(temp, one.Path)

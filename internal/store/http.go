@@ -90,6 +90,7 @@ func (o *ObjectHandler) Routes() []ingress.Route {
 				Kinds:     []fault.Kind{fault.NotFound, fault.IntegrityFail}},
 		},
 		o.treeRoute(address),
+		o.fileRoute(address),
 		o.listRoute(),
 		{
 			Service: service, Methods: []string{http.MethodDelete}, Pattern: objectPattern, Handler: o.handleDelete,

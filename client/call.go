@@ -76,7 +76,7 @@ func (k *call) send(ctx context.Context, header http.Header, body *uploadBody) (
 	header.Set(corr.Header, k.corrID)
 	if body != nil {
 		body.watchdog = timer
-		request.Body, request.ContentLength = body, body.size
+		request.Body, request.ContentLength = body, body.length()
 	}
 	answer, err := c.http.Do(request)
 	timer.pause()

@@ -256,7 +256,7 @@ func (f localFile) send(ctx context.Context, c *Client, entry Entry, sum *progre
 	}
 	defer file.Close()
 	part := sum.transfer()
-	object, err := c.Put(ctx, file, PutOptions{Size: entry.Size, Want: entry.B3, Named: f.named, Progress: part})
+	object, err := c.Put(ctx, file, PutOptions{Size: entry.Size, Want: entry.B3, Named: f.named, Progress: part, Resume: true})
 	if err != nil {
 		return false, withPath(putFolderOp, f.label, err)
 	}

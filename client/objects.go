@@ -51,6 +51,13 @@ type PutOptions struct {
 	// for it until it has verified the address Want, which must be given.
 	Unverified bool
 
+	// Resume lets a Put go on where an earlier one of the same bytes broke: the
+	// address is computed first, what the node has of the object is not sent again,
+	// and what it has when this Put fails is kept for the next one. It is for
+	// sources that are an [io.Seeker], and changes nothing for others, for small
+	// ones, and at nodes of an earlier version.
+	Resume bool
+
 	// Progress is called with the number of bytes sent, and their total, or
 	// -1. It goes back when the Put is retried. It is called often, by one
 	// goroutine at a time, and should be quick.
@@ -72,17 +79,20 @@ func (c *Client) Put(ctx context.Context, src io.Reader, o PutOptions) (Object, 
 	if err != nil {
 		return Object{}, err
 	}
+	if o.Resume && up.seeker != nil && up.size >= minResume {
+		object, done, err := c.putResumed(ctx, up, o)
+		if done {
+			return object, err
+		}
+		if err := up.rewind(); err != nil {
+			return Object{}, err
+		}
+	}
 	path := "/o"
 	if up.size >= 0 && up.size <= putMax {
 		path = "/put"
 	}
-	query := url.Values{}
-	switch {
-	case o.Cached:
-		query.Set("class", "cached")
-	case o.Named:
-		query.Set("class", classNamed)
-	}
+	query := o.query()
 	if o.Unverified && !o.Want.IsZero() {
 		query.Set("want", o.Want.String())
 	}
@@ -106,6 +116,18 @@ func (c *Client) Put(ctx context.Context, src io.Reader, o PutOptions) (Object, 
 			return Object{}, err
 		}
 	}
+}
+
+// query is the class of the object.
+func (o PutOptions) query() url.Values {
+	query := url.Values{}
+	switch {
+	case o.Cached:
+		query.Set("class", "cached")
+	case o.Named:
+		query.Set("class", classNamed)
+	}
+	return query
 }
 
 // put makes one try.

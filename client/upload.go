@@ -20,6 +20,7 @@ type upload struct {
 
 	seeker io.Seeker // nil if the source cannot be read twice
 	start  int64     // offset of the source before the first try
+	from   int64     // how many bytes of it the node has; the hash of them is in the body
 }
 
 const putOp = "client.put"

@@ -150,36 +150,45 @@ type progressLines struct {
 
 	mu   sync.Mutex
 	next time.Time // when the next line is due
+	had  int64     // what was there before; -1 until something is known
 }
 
 func (p *progressLines) set(done int64) {
 	now := time.Now()
-	if !p.isDue(now) {
+	had, due := p.isDue(done, now)
+	if !due {
 		return
 	}
-	line := progressLine{Progress: p.name, Done: done, Total: p.total, Rate: int64(float64(done) / now.Sub(p.begun).Seconds()), Left: -1}
+	line := progressLine{Progress: p.name, Done: done, Total: p.total, Rate: int64(float64(max(0, done-had)) / now.Sub(p.begun).Seconds()), Left: -1}
 	if p.total >= done && line.Rate > 0 {
 		line.Left = (p.total - done) / line.Rate
 	}
 	_ = json.NewEncoder(p.out).Encode(line) // that it cannot be written does not fail the transfer
 }
 
-// isDue reports whether a line is due, and sets when the next one is.
-func (p *progressLines) isDue(now time.Time) bool {
+// isDue reports whether a line is due, and sets when the next one is. A transfer
+// that goes on has bytes from the beginning, which did not come at its rate.
+func (p *progressLines) isDue(done int64, now time.Time) (had int64, due bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	if p.had < 0 {
+		p.had = 0
+		if done > minProgressBytes {
+			p.had = done
+		}
+	}
 	if now.Before(p.next) {
-		return false
+		return p.had, false
 	}
 	p.next = now.Add(progressInterval)
-	return true
+	return p.had, true
 }
 
 // newProgressBar makes a progress bar for a transfer of a size, -1 if unknown.
 func (c *console) newProgressBar(name string, size int64) *progressBar {
 	if c.json {
 		now := time.Now()
-		return &progressBar{lines: &progressLines{out: c.safeErr(), name: name, total: size, begun: now, next: now.Add(progressInterval)}}
+		return &progressBar{lines: &progressLines{out: c.safeErr(), name: name, total: size, begun: now, next: now.Add(progressInterval), had: -1}}
 	}
 	if !c.errTerminal || size >= 0 && size < minProgressBytes {
 		return &progressBar{}

@@ -33,9 +33,9 @@ type putCommand struct {
 func (putCommand) Help() string {
 	return `The address of an object is the BLAKE3 of its bytes, so the same bytes always have the same address. The command computes it too, and compares it with the node's.
 
-One line is printed for each file. If one of several files fails, the others are still stored.
+One line is printed for each file. If one of several files fails, the others are still stored. What the node has already is not sent again: neither whole objects, nor what it has kept of a file of 8 MiB or more whose put was interrupted. Run the command again to continue.
 
-For a folder, all files are stored, several at once, and then a manifest with their addresses; its line is the last. Objects that the node has already are not sent again. Links, devices and empty folders are skipped, the first two with a line each; --follow stores the files that links inside of the folder lead to. With --name the name is checked first, and set after everything is stored. It keeps what it stands for: what it stood for before may be evicted from then on, unless it is pinned, or another name stands for it. Without --name everything is pinned.
+For a folder, all files are stored, several at once, and then a manifest with their addresses; its line is the last. Links, devices and empty folders are skipped, the first two with a line each; --follow stores the files that links inside of the folder lead to. With --name the name is checked first, and set after everything is stored. It keeps what it stands for: what it stood for before may be evicted from then on, unless it is pinned, or another name stands for it. Without --name everything is pinned.
 
 Examples:
 
@@ -161,7 +161,7 @@ func (p *putCommand) putFile(ctx context.Context, c *console, node *client.Clien
 	defer source.Close()
 	bar := c.newProgressBar(name, size)
 	defer bar.clear()
-	object, err := node.Put(ctx, source, client.PutOptions{Progress: bar.set, Named: p.named})
+	object, err := node.Put(ctx, source, client.PutOptions{Progress: bar.set, Named: p.named, Resume: true})
 	return storedFile{File: name, Address: object.Address, Size: object.Size}, err
 }
 

@@ -115,6 +115,16 @@ func (c *call) noteBodyProgress(n int) {
 	}
 }
 
+// NoteProgress records that a transfer has moved n bytes that its client does not
+// see: those that are here of an object whose rest it sends.
+func NoteProgress(r *http.Request, n int) {
+	if c := callOf(r.Context()); c != nil && c.transferWatch != nil {
+		c.transferWatch.moved(n)
+		c.transferWatch.progress()
+		c.transferWatch.extendRead()
+	}
+}
+
 func (b *requestBody) toFault(err error) error {
 	const op = "http.body"
 	if _, over := errors.AsType[*http.MaxBytesError](err); over {

@@ -97,6 +97,9 @@ type notifyingStore struct {
 	onPut, onDelete func(b3.Address)
 }
 
+// Unwrap returns the store whose calls are watched.
+func (s notifyingStore) Unwrap() store.Store { return s.Store }
+
 // Put stores an object, while there is memory.
 func (s notifyingStore) Put(ctx context.Context, src io.Reader, o store.PutOptions) (store.Info, bool, error) {
 	if err := s.memory.admit(); err != nil {

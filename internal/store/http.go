@@ -6,6 +6,7 @@ import (
 	"io"
 	"math"
 	"net/http"
+	"slices"
 
 	"micronode/b3"
 	"micronode/fault"
@@ -77,9 +78,9 @@ func (o *ObjectHandler) Routes() []ingress.Route {
 		{ // no cap on the body: the store knows the limit, and rejects the body before reading it
 			Service: service, Methods: []string{http.MethodPost}, Pattern: "/o", Handler: o.handlePutStream,
 			Scope: "object:put", Class: ingress.Transfer, BodyCap: math.MaxInt64, Lane: o.uploads,
-			Docs: ingress.Docs{Summary: "Store an object of any size", Request: ingress.Octets, Params: class, Responses: stored,
-				Description: "The body is streamed. A body that cannot fit is refused before it is read.",
-				Kinds:       []fault.Kind{fault.StoreFull, fault.Malformed, fault.IntegrityFail}},
+			Docs: ingress.Docs{Summary: "Store an object of any size", Request: ingress.Octets, Params: slices.Concat(class, resumeParams()), Responses: stored,
+				Description: "The body is streamed. A body that cannot fit is refused before it is read. With from, a put that breaks can go on where it broke.",
+				Kinds:       []fault.Kind{fault.StoreFull, fault.Malformed, fault.IntegrityFail, fault.Conflict, fault.LengthRequired}},
 		},
 		{
 			Service: service, Methods: []string{http.MethodGet}, Pattern: objectPattern, Handler: o.handleGet, Cheap: true, Public: ingress.PublicObjects, Class: ingress.Transfer,
@@ -91,6 +92,7 @@ func (o *ObjectHandler) Routes() []ingress.Route {
 		},
 		o.treeRoute(address),
 		o.fileRoute(address),
+		o.keptRoute(address),
 		o.listRoute(),
 		{
 			Service: service, Methods: []string{http.MethodDelete}, Pattern: objectPattern, Handler: o.handleDelete,
@@ -143,7 +145,17 @@ func (o *ObjectHandler) handlePutStream(w http.ResponseWriter, r *http.Request) 
 	if err != nil {
 		return err
 	}
-	info, created, err := o.store.Put(r.Context(), r.Body, PutOptions{Want: want, Unverified: !want.IsZero(), Size: size, Class: class})
+	rest, err := newPutRest(r, want)
+	if err != nil {
+		return err
+	}
+	var info Info
+	var created bool
+	if rest != nil {
+		info, created, err = rest.put(r.Context(), o.store, want, class)
+	} else {
+		info, created, err = o.store.Put(r.Context(), r.Body, PutOptions{Want: want, Unverified: !want.IsZero(), Size: size, Class: class})
+	}
 	if err != nil {
 		return err
 	}

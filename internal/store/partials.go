@@ -45,6 +45,17 @@ func (p *partials) Kept(a b3.Address) int64 {
 	return 0
 }
 
+// Resumable is Kept, and whether a Put could go on from there now: not if another
+// one has what is kept.
+func (p *partials) Resumable(a b3.Address) (n int64, free bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if one := p.kept[a]; one != nil {
+		n = one.size
+	}
+	return n, !p.taken[a]
+}
+
 // take takes an address for a Put, with what is kept of it, which may be nil. It
 // reports false if another Put has it.
 func (p *partials) take(a b3.Address) (*partial, bool) {

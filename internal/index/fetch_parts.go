@@ -91,9 +91,11 @@ func (x *Index) receive(ctx context.Context, address b3.Address, opened *fetchAt
 // transfer fetches an object in parts. It reports false if that cannot be, for
 // want of its tree.
 func (x *Index) transfer(ctx context.Context, address b3.Address, first fetchSource, head []byte, sources []fetchSource) (info store.Info, created, done bool, err error) {
-	var tree b3.Outboard
-	var size int64
+	tree, size, err := x.keptTree(ctx, address)
 	for _, from := range append([]fetchSource{first}, slices.DeleteFunc(slices.Clone(sources), func(one fetchSource) bool { return one.label == first.label })...) {
+		if err == nil {
+			break
+		}
 		if tree, size, err = x.readTree(ctx, address, from); err == nil {
 			break
 		}
@@ -126,7 +128,7 @@ func (x *Index) transfer(ctx context.Context, address b3.Address, first fetchSou
 	// Each byte is verified before it is read, so other objects are evicted for
 	// it if there is no room.
 	begun := time.Now()
-	info, created, err = x.spec.Store.Put(ctx, running, store.PutOptions{Want: address, Size: size, Class: store.Cached, Arrival: arrival, Resume: running.Resume})
+	info, created, err = x.spec.Store.Put(ctx, running, store.PutOptions{Want: address, Size: size, Class: store.Cached, Arrival: arrival, Resume: running.Resume, Tree: tree, Ahead: running.Ahead})
 	now := time.Now()
 	x.providers.observe(first.id, now.Sub(begun), err == nil, now)
 	x.arrivals.ended(address, err, now)
@@ -203,6 +205,22 @@ func (x *Index) readTree(ctx context.Context, address b3.Address, from fetchSour
 		}
 		return tree, size, nil
 	}
+}
+
+// treeKeeper is a store that keeps the tree beside what has arrived.
+type treeKeeper interface {
+	KeptTree(address b3.Address) (io.ReadCloser, error)
+}
+
+// keptTree reads the tree that is kept beside what has arrived of an object, as
+// readTree does.
+func (x *Index) keptTree(ctx context.Context, address b3.Address) (b3.Outboard, int64, error) {
+	at, keeps := x.spec.Store.(treeKeeper)
+	if !keeps {
+		return nil, 0, fault.New(opFetch, fault.NotFound, "the store keeps no trees")
+	}
+	here := fetchSource{part: func(context.Context, oap.View, int64, int64) (io.ReadCloser, error) { return at.KeptTree(address) }}
+	return x.readTree(ctx, address, here)
 }
 
 // openTree begins to read a tree, and returns the size that it states, which may

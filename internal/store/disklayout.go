@@ -21,7 +21,8 @@ import (
 //
 //	LOCK                          held by the process that uses the folder
 //	tmp/                          bodies that are being written
-//	partial/<hex>                 the front of objects that have not arrived whole
+//	partial/<hex>                 what has arrived of objects that are not whole
+//	partial/<hex>.tree            the tree of such an object, if it is known
 //	pinned/ab/c/<hex>-<size>      objects, by the first three digits of the address
 //	named/ab/c/<hex>-<size>       objects that stay because names stand for them
 //	cached/ab/c/<hex>-<size>      objects that may be evicted
@@ -105,6 +106,19 @@ func (d *diskLayout) create() (*os.File, error) {
 // partialPath returns the path of what has arrived of an object.
 func (d *diskLayout) partialPath(a b3.Address) string {
 	return filepath.Join(d.root, partialName, hex.EncodeToString(a[:]))
+}
+
+// treeSuffix ends the name of the tree of what has arrived.
+const treeSuffix = ".tree"
+
+// treePath returns the path of the tree of what has arrived of an object.
+func (d *diskLayout) treePath(a b3.Address) string { return d.partialPath(a) + treeSuffix }
+
+// removePartial removes what has arrived of an object, and its tree. What stays is
+// removed or counted at the next start.
+func (d *diskLayout) removePartial(a b3.Address) {
+	_ = d.unlink(d.partialPath(a))
+	_ = d.unlink(d.treePath(a))
 }
 
 // createPartial is create for a body whose front is kept if it does not arrive

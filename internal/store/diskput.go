@@ -4,6 +4,7 @@ import (
 	"context"
 	"io"
 	"os"
+	"sync/atomic"
 	"time"
 
 	"micronode/b3"
@@ -88,6 +89,8 @@ type diskPut struct {
 	// of a Put with Resume
 	taken b3.Address // whose partial it has taken; zero if it leaves none
 	kept  *partial   // what was kept before; nil if nothing was
+	tree  b3.Outboard
+	ahead atomic.Int64 // how far the file has bytes, which may be ahead of size
 }
 
 // takePartial takes what is kept of the object, and its part of the budget.
@@ -96,8 +99,9 @@ func (dp *diskPut) takePartial(opt PutOptions) {
 		return
 	}
 	if one, ok := dp.disk.partials.take(opt.Want); ok {
-		if dp.taken, dp.kept = opt.Want, one; one != nil {
+		if dp.taken, dp.kept, dp.tree = opt.Want, one, opt.Tree; one != nil {
 			dp.reserved = one.cost
+			dp.ahead.Store(min(one.size, dp.declared))
 		}
 	}
 }
@@ -110,19 +114,55 @@ func (dp *diskPut) goOn(resume func(kept io.ReaderAt, n int64, good io.Writer) e
 	}
 	file, err := dp.disk.layout.openPartial(dp.taken)
 	if err != nil {
-		return nil // it was removed from outside
+		dp.ahead.Store(0) // it was removed from outside
+		return nil
 	}
 	dp.file, dp.hasher = file, b3.NewTreeHasher()
 	if err := resume(file, dp.kept.size, (*diskKept)(dp)); err != nil {
 		return err
 	}
-	if err := file.Truncate(dp.size); err != nil {
+	if err := file.Truncate(dp.ahead.Load()); err != nil { // what is behind the object, if anything, is a part of its outboard
 		return diskFault(opPut, err)
 	}
 	if _, err := file.Seek(dp.size, io.SeekStart); err != nil {
 		return diskFault(opPut, err)
 	}
 	return diskFault(opPut, dp.disk.layout.allocate(file, fileLength(dp.declared)))
+}
+
+// lendAhead lets others write what arrives ahead of the body.
+func (dp *diskPut) lendAhead(lend func(w io.WriterAt)) error {
+	if lend == nil || dp.taken.IsZero() {
+		return nil
+	}
+	if err := dp.open(); err != nil {
+		return diskFault(opPut, err)
+	}
+	lend(&aheadWriter{file: dp.file, end: dp.declared, ahead: &dp.ahead})
+	return nil
+}
+
+// aheadWriter writes what arrives ahead of the body. It may be used by many.
+type aheadWriter struct {
+	// set at construction
+	file  *os.File
+	end   int64 // of the object
+	ahead *atomic.Int64
+}
+
+// WriteAt writes bytes of the object. That the body is written to the same file
+// meanwhile does no harm: where both write, they write the same.
+func (w *aheadWriter) WriteAt(p []byte, off int64) (int, error) {
+	if off < 0 || off+int64(len(p)) > w.end {
+		return 0, fault.New(opPut, fault.Internal, "%d bytes at %d are not within an object of %d", len(p), off, w.end)
+	}
+	n, err := w.file.WriteAt(p, off)
+	for end := off + int64(n); ; {
+		was := w.ahead.Load()
+		if end <= was || w.ahead.CompareAndSwap(was, end) {
+			return n, err
+		}
+	}
 }
 
 // diskKept is a diskPut that takes bytes over which are in its file already.
@@ -142,6 +182,9 @@ func (dp *diskPut) run(ctx context.Context, src io.Reader, opt PutOptions) (Info
 	}
 	dp.buffer = ioBuffers.Get().(*ioBuffer)
 	if err := dp.goOn(opt.Resume); err != nil {
+		return Info{}, false, err
+	}
+	if err := dp.lendAhead(opt.Ahead); err != nil {
 		return Info{}, false, err
 	}
 	if err := dp.readBody(ctx, src); err != nil {
@@ -240,23 +283,37 @@ func (dp *diskPut) reserveGrowth() error {
 
 // write appends to the temporary file, which is created when it is needed.
 func (dp *diskPut) write(p []byte) (err error) {
-	tree := &dp.disk.layout
+	if err := dp.open(); err != nil {
+		return err
+	}
+	return dp.disk.layout.write(dp.file, p)
+}
+
+// open creates the temporary file, if it is not open, and writes the tree beside
+// one whose bytes are kept.
+func (dp *diskPut) open() (err error) {
+	layout := &dp.disk.layout
 	if dp.file == nil {
 		if !dp.taken.IsZero() {
-			dp.file, err = tree.createPartial(dp.taken)
+			dp.file, err = layout.createPartial(dp.taken)
 		} else {
-			dp.file, err = tree.create()
+			dp.file, err = layout.create()
 		}
 		if err != nil {
 			return err
 		}
 		if dp.declared >= minAllocate {
-			if err := tree.allocate(dp.file, fileLength(dp.declared)); err != nil {
+			if err := layout.allocate(dp.file, fileLength(dp.declared)); err != nil {
 				return err
 			}
 		}
 	}
-	return tree.write(dp.file, p)
+	if len(dp.tree) > 0 {
+		// One that is not written whole, or is wrong, is fetched again.
+		_ = os.WriteFile(layout.treePath(dp.taken), dp.tree, fileMode)
+		dp.tree = nil
+	}
+	return nil
 }
 
 // expectEnd is called when everything declared has been read.
@@ -361,6 +418,9 @@ func (dp *diskPut) abandon(err error) {
 	if one == nil && dp.file != nil {
 		dp.disk.layout.removeTemp(dp.file)
 	}
+	if one == nil && !dp.taken.IsZero() && (dp.file != nil || err == nil) {
+		_ = dp.disk.layout.unlink(dp.disk.layout.treePath(dp.taken))
+	}
 	if dp.buffer != nil {
 		_ = dp.buffer.Close() // documented to be nil
 	}
@@ -382,17 +442,18 @@ func (dp *diskPut) abandon(err error) {
 
 // keep keeps the file if what has arrived is worth it.
 func (dp *diskPut) keep(err error) *partial {
-	if !isWorthKeeping(dp.size, err) {
+	size := max(dp.size, dp.ahead.Load())
+	if !isWorthKeeping(size, err) {
 		return nil
 	}
 	// The last bytes are in the buffer. If they cannot be written, or are only
 	// half, the next Put finds out.
 	_ = dp.disk.layout.write(dp.file, dp.buffer.data[:dp.buffered])
-	_ = dp.file.Truncate(dp.size) // frees what was allocated beyond
+	_ = dp.file.Truncate(size) // frees what was allocated beyond
 	if dp.file.Close() != nil {
 		return nil
 	}
-	return &partial{size: dp.size, cost: min(diskCost(dp.size), dp.reserved), at: time.Now()}
+	return &partial{size: size, cost: min(diskCost(size), dp.reserved), at: time.Now()}
 }
 
 func (dp *diskPut) reserve(n int64) error {

@@ -2,6 +2,7 @@ package store
 
 import (
 	"cmp"
+	"io"
 	"maps"
 	"slices"
 	"sync"
@@ -136,4 +137,17 @@ func isWorthKeeping(size int64, err error) bool {
 		return false
 	}
 	return err != nil && size >= minPartial
+}
+
+// KeptTree reads the tree that is kept beside what has arrived of an object. It is
+// NotFound if none is; nothing says that it is right. The caller must close it.
+func (d *Disk) KeptTree(a b3.Address) (io.ReadCloser, error) {
+	if d.Kept(a) == 0 {
+		return nil, notFound("store.tree", a)
+	}
+	file, err := d.layout.open(d.layout.treePath(a))
+	if err != nil {
+		return nil, diskFault("store.tree", err)
+	}
+	return file, nil
 }

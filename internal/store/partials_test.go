@@ -169,6 +169,65 @@ func TestAKilledPutGoesOn(t *testing.T) {
 	testkit.Must(t, third.Close())
 }
 
+// What arrives ahead of the body is kept too, and so is the tree of the object:
+// when the put fails, and when the process is killed. Then nothing is left over.
+func TestWhatArrivesAheadIsKept(t *testing.T) {
+	const mib = 1 << 20
+	data := numbered(1, 8*mib)
+	address, _, tree, err := b3.NewOutboard(bytes.NewReader(data))
+	testkit.Must(t, err)
+	folder, killed := t.TempDir(), filepath.Join(t.TempDir(), "killed")
+	first, err := OpenDisk(DiskSpec{Folder: folder})
+	testkit.Must(t, err)
+	var place io.WriterAt
+	_, _, err = first.Put(t.Context(), io.MultiReader(bytes.NewReader(data[:2*mib]), readFunc(func([]byte) (int, error) {
+		if _, err := place.WriteAt(data[4*mib:5*mib], 4*mib); err != nil {
+			t.Error(err)
+		}
+		if _, err := place.WriteAt([]byte("x"), 8*mib); err == nil {
+			t.Error("a byte behind the object was taken")
+		}
+		testkit.Must(t, os.CopyFS(killed, os.DirFS(folder)))
+		return 0, errLost
+	})), PutOptions{Want: address, Size: 8 * mib, Tree: tree, Ahead: func(w io.WriterAt) { place = w },
+		Resume: func(io.ReaderAt, int64, io.Writer) error { return nil }})
+	testkit.WantKind(t, err, fault.UpstreamFailed, "a put whose source fails")
+	if _, err := place.WriteAt([]byte("x"), 0); err == nil {
+		t.Error("a byte was taken after the end")
+	}
+	testkit.Must(t, first.Close())
+
+	for name, left := range map[string]string{"failed": folder, "killed": killed} {
+		s, err := OpenDisk(DiskSpec{Folder: left})
+		testkit.Must(t, err)
+		if kept := s.Kept(address); kept != 5*mib {
+			t.Errorf("%s: %d bytes are kept", name, kept)
+		}
+		body, err := s.KeptTree(address)
+		testkit.Must(t, err)
+		if got, err := b3.ReadOutboard(address, 8*mib, body); err != nil || !bytes.Equal(got, tree) {
+			t.Errorf("%s: the tree is %d bytes, %v", name, len(got), err)
+		}
+		testkit.Must(t, body.Close())
+		rest := bytes.NewReader(data[2*mib-ioBufferSize:])
+		info, _, err := s.Put(t.Context(), rest, PutOptions{Want: address, Size: 8 * mib, Tree: tree,
+			Resume: func(kept io.ReaderAt, n int64, good io.Writer) error {
+				ahead := make([]byte, mib)
+				if _, err := kept.ReadAt(ahead, 4*mib); err != nil || !bytes.Equal(ahead, data[4*mib:5*mib]) {
+					t.Errorf("%s: what arrived ahead is not kept, %v", name, err)
+				}
+				_, err := io.Copy(good, io.NewSectionReader(kept, 0, 2*mib-ioBufferSize))
+				return err
+			}})
+		testkit.Must(t, err)
+		testkit.Must(t, s.Verify(t.Context(), info.Address, nil))
+		if names, err := os.ReadDir(filepath.Join(left, partialName)); err != nil || len(names) != 0 {
+			t.Errorf("%s: %v are left, %v", name, names, err)
+		}
+		testkit.Must(t, s.Close())
+	}
+}
+
 type readFunc func([]byte) (int, error)
 
 func (f readFunc) Read(p []byte) (int, error) { return f(p) }

@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"strconv"
+	"strings"
 	"syscall"
 	"time"
 
@@ -121,6 +122,12 @@ func (d *Disk) removeTemp() error {
 // that was killed in a Put has left it as one whose Put has failed.
 func (d *Disk) scanPartials() error {
 	err := forEachEntry(filepath.Join(d.layout.root, partialName), func(path string, entry fs.DirEntry) error {
+		if whole, isTree := strings.CutSuffix(entry.Name(), treeSuffix); isTree {
+			if _, err := os.Lstat(filepath.Join(filepath.Dir(path), whole)); err == nil {
+				return nil // it goes with what it is the tree of
+			}
+			return os.RemoveAll(path)
+		}
 		a, wrong := b3.Parse(b3.Prefix + entry.Name())
 		info, gone := entry.Info()
 		if wrong != nil || gone != nil || !entry.Type().IsRegular() || info.Size() < minPartial {
@@ -140,7 +147,7 @@ func (d *Disk) scanPartials() error {
 // dropped any.
 func (d *Disk) dropPartials(most int, bytes int64) bool {
 	return d.partials.drop(most, bytes, time.Now(), func(a b3.Address, one *partial) {
-		_ = d.layout.unlink(d.layout.partialPath(a)) // what stays is counted at the next start
+		d.layout.removePartial(a)
 		d.budget.release(one.cost)
 	})
 }

@@ -86,6 +86,17 @@ type PutOptions struct {
 	// anything ignores it.
 	Resume func(kept io.ReaderAt, n int64, good io.Writer) error
 
+	// Tree is that of Want, proven. With Resume it is kept beside what has arrived,
+	// so that it need not be fetched again. A store that cannot ignores it.
+	Tree b3.Outboard
+
+	// Ahead, if it is given with Resume, is called before src is read, with a place
+	// for bytes of Want that have arrived before those in front of them: they are
+	// kept too, even if the process is killed. They may be wrong, and src has them
+	// again. What is written after Put has ended is lost. A store that cannot keep
+	// them does not call it.
+	Ahead func(w io.WriterAt)
+
 	// Arrival, if it is given, lets others read what is stored so far, while
 	// Put runs. A store that cannot do that ignores it.
 	Arrival *Arrival

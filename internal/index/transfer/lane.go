@@ -184,6 +184,10 @@ func (l *lane) fetch(ctx context.Context, r *run, from, n int64) (wasted int64, 
 	if err != nil {
 		return 0, err
 	}
+	t.mu.Lock()
+	verifiedAhead := aheadBuffer{file: t.ahead, at: from}
+	t.mu.Unlock()
+	defer verifiedAhead.flush()
 	buffer := make([]byte, b3.GroupSize)
 	for kept := int64(0); kept < n; {
 		group := buffer[:min(int64(len(buffer)), n-kept)]
@@ -204,8 +208,39 @@ func (l *lane) fetch(ctx context.Context, r *run, from, n int64) (wasted int64, 
 		t.wake()
 		t.mu.Unlock()
 		kept += int64(len(group))
+		verifiedAhead.add(group)
 	}
 	return stream.n - n, nil
+}
+
+// aheadBuffer writes what a lane has verified to where it belongs in the file of
+// the store. The store has it only when all before it is there; until then it
+// would be lost with the process. It has bytes of its own: those of a run may be
+// another's by the time they are written.
+type aheadBuffer struct {
+	file  io.WriterAt // nil if there is none
+	at    int64       // where the bytes belong
+	bytes []byte
+}
+
+// aheadStep is how much is written at a time: as much as a chunk of a stream has.
+const aheadStep = 64 << 10
+
+func (b *aheadBuffer) add(group []byte) {
+	if b.file == nil {
+		return
+	}
+	if b.bytes = append(b.bytes, group...); len(b.bytes) >= aheadStep {
+		b.flush()
+	}
+}
+
+// flush writes what is there. That it cannot be written is found by the store.
+func (b *aheadBuffer) flush() {
+	if len(b.bytes) > 0 {
+		_, _ = b.file.WriteAt(b.bytes, b.at)
+		b.at, b.bytes = b.at+int64(len(b.bytes)), b.bytes[:0]
+	}
 }
 
 // record notes how the fetch of a run has ended. Guarded by mu.

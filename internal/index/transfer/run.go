@@ -27,11 +27,18 @@ var runBuffers = sync.Pool{New: func() any { return new([runSize]byte) }}
 
 // appendRun appends the next run of the object. Guarded by mu.
 func (t *Transfer) appendRun() *run {
-	n := min(runSize, t.spec.Size-t.next)
-	r := &run{from: t.next, bytes: runBuffers.Get().(*[runSize]byte)[:n]}
+	r := newRun(t.next, t.spec.Size)
 	t.runs = append(t.runs, r)
-	t.next += n
+	t.next += int64(len(r.bytes))
 	return r
+}
+
+// newRun returns the run that begins at an offset of an object. It ends where all
+// runs of the object end, wherever a transfer began: so the next one finds in what
+// is kept how far each was.
+func newRun(from, size int64) *run {
+	n := min(runSize-from%runSize, size-from)
+	return &run{from: from, bytes: runBuffers.Get().(*[runSize]byte)[:n]}
 }
 
 // release gives the memory back. Nobody may use the run any more.

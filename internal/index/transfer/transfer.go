@@ -88,6 +88,7 @@ type Transfer struct {
 	mu       sync.Mutex //lockblock:leaf copies of single groups, assignments
 	started  bool       // the lanes of the first sources run
 	changed  chan struct{}
+	ahead    io.WriterAt // where what is verified is kept if the process is killed; nil if nowhere
 	sources  []*source
 	runs     []*run // those that are in memory, in order
 	stored   int64  // everything before is in the store
@@ -160,14 +161,62 @@ func (t *Transfer) Resume(kept io.ReaderAt, n int64, good io.Writer) error {
 	if here == 0 {
 		return nil
 	}
+	ahead, err := t.readAhead(verified, here, n)
+	if err != nil {
+		return err
+	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	for _, r := range t.runs {
 		r.release() // the head, which is kept, or shorter than what is
 	}
-	t.runs, t.next, t.stored, t.read, t.arrived = nil, here, here, here, here
+	t.runs, t.next, t.stored, t.read, t.arrived = ahead, here, here, here, here
+	for _, r := range ahead {
+		t.next += int64(len(r.bytes))
+		t.arrived += r.have
+	}
 	t.wake()
 	return nil
+}
+
+// readAhead reads the runs behind the front that was kept, as far as the lanes had
+// come with each when the process ended.
+func (t *Transfer) readAhead(kept *b3.Verified, from, n int64) (runs []*run, err error) {
+	for len(runs) < ahead && from < n {
+		r := newRun(from, t.spec.Size)
+		if r.have, err = readGroups(kept, r.bytes, from, n); err != nil {
+			return nil, err
+		}
+		runs, from = append(runs, r), from+int64(len(r.bytes))
+	}
+	// Those at the end that have nothing are begun when there is room.
+	for len(runs) > 0 && runs[len(runs)-1].have == 0 {
+		runs[len(runs)-1].release()
+		runs = runs[:len(runs)-1]
+	}
+	return runs, nil
+}
+
+// readGroups reads whole groups from an offset on, which must not be wrong, and
+// returns how many bytes they have.
+func readGroups(kept *b3.Verified, into []byte, from, n int64) (have int64, err error) {
+	if from >= n {
+		return 0, nil
+	}
+	groups, err := kept.Range(from, min(int64(len(into)), n-from))
+	if err != nil {
+		return 0, fault.Wrap(op, err)
+	}
+	got, _ := io.ReadFull(groups, into[:min(int64(len(into)), n-from)]) // from what is wrong on it is fetched
+	return int64(got) / b3.GroupSize * b3.GroupSize, nil
+}
+
+// Ahead takes the place where what is verified is written, as a
+// [store.PutOptions] offers it.
+func (t *Transfer) Ahead(w io.WriterAt) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.ahead = w
 }
 
 // Close ends the transfer. Whoever waits for bytes gets its error.

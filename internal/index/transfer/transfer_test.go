@@ -489,11 +489,18 @@ func TestAReaderFarAheadWaits(t *testing.T) {
 func TestItGoesOnFromWhatIsKept(t *testing.T) {
 	for name, try := range map[string]struct {
 		spoil func([]byte)
-		right int64
+		right int64 // from the front
+		ahead int64 // and behind what is missing: the runs, as far as they are right
 	}{
-		"all right":     {func([]byte) {}, 2 << 20},
-		"half is wrong": {func(kept []byte) { kept[1<<20+5] ^= 1 }, 1 << 20},
-		"all wrong":     {func(kept []byte) { clear(kept) }, 0},
+		"all right":     {func([]byte) {}, 2 << 20, 0},
+		"half is wrong": {func(kept []byte) { kept[1<<20+5] ^= 1 }, 1 << 20, 512 << 10},
+		"three holes": {func(kept []byte) {
+			clear(kept[600<<10 : 1<<20])
+			kept[1<<20+100<<10] ^= 1
+			clear(kept[2<<20-16<<10 : 2<<20])
+		}, 592 << 10, 96<<10 + 496<<10},
+		"the front only": {func(kept []byte) { clear(kept[16<<10:]) }, 16 << 10, 0},
+		"all wrong":      {func(kept []byte) { clear(kept) }, 0, 0},
 	} {
 		bubble(t, func(t *testing.T, f *fixture) {
 			o := newObject(4 << 20)
@@ -511,13 +518,64 @@ func TestItGoesOnFromWhatIsKept(t *testing.T) {
 			if got := append(good.Bytes(), rest...); !bytes.Equal(got, o.data) || int64(good.Len()) != try.right {
 				t.Errorf("%s: %d bytes, of which %d were kept", name, len(got), good.Len())
 			}
-			if want := 4<<20 - max(try.right, 16<<10); s.sent.Load() != want {
+			if want := 4<<20 - max(try.right, 16<<10) - try.ahead; s.sent.Load() != want {
 				t.Errorf("%s: %d bytes moved, want %d", name, s.sent.Load(), want)
 			}
 			testkit.Must(t, transfer.Close())
 			f.tasks.Wait()
 		})
 	}
+}
+
+// file is bytes at their offsets, as a store lends it.
+type file struct {
+	mu    sync.Mutex
+	bytes []byte
+}
+
+func (f *file) WriteAt(p []byte, off int64) (int, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return copy(f.bytes[off:], p), nil
+}
+
+// What a lane has verified is written where it belongs, before the store has read
+// what is in front of it: so a process that is killed has lost what is on the way,
+// and the next transfer has the rest.
+func TestWhatIsAheadIsKept(t *testing.T) {
+	bubble(t, func(t *testing.T, f *fixture) {
+		o := newObject(8 << 20)
+		slow, fast := &sender{object: o, id: "slow"}, &sender{object: o, id: "fast", speed: 4 << 20}
+		slow.fails = func(int64, int64) error { return fault.New("test", fault.Transient, "it sends nothing") }
+		spec := f.spec(o, slow.source(), fast.source())
+		transfer, err := New(t.Context(), spec)
+		testkit.Must(t, err)
+		kept := &file{bytes: make([]byte, len(o.data))}
+		transfer.Ahead(kept)
+		_, err = transfer.Read(make([]byte, 1)) // the store has read no more when the process is killed
+		testkit.Must(t, err)
+		time.Sleep(500 * time.Millisecond)
+		synctest.Wait()
+		testkit.Must(t, transfer.Close())
+		f.tasks.Wait()
+		had := transfer.Progress().Arrived
+
+		again := &sender{object: o, id: "again"}
+		next, err := New(t.Context(), f.spec(o, again.source()))
+		testkit.Must(t, err)
+		var good bytes.Buffer
+		testkit.Must(t, next.Resume(bytes.NewReader(kept.bytes), int64(len(kept.bytes)), &good))
+		rest, err := io.ReadAll(next)
+		testkit.Must(t, err)
+		if got := append(good.Bytes(), rest...); !bytes.Equal(got, o.data) {
+			t.Errorf("%d bytes, and others", len(got))
+		}
+		if moved := again.sent.Load(); had < 1<<20 || moved > int64(len(o.data))-had {
+			t.Errorf("%d bytes had arrived, and %d moved again of %d", had, moved, len(o.data))
+		}
+		testkit.Must(t, next.Close())
+		f.tasks.Wait()
+	})
 }
 
 // Between the last byte of an object and the moment in which the store has made

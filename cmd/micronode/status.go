@@ -35,6 +35,7 @@ Examples:
 // statusReport is the status of a node, and why it is not ready.
 type statusReport struct {
 	client.Status
+	Fetches []client.Fetch  `json:"fetches,omitempty"`
 	Missing []string        `json:"missing"`
 	Reasons []client.Reason `json:"reasons"`
 }
@@ -60,7 +61,11 @@ func (s *statusCommand) Run(ctx context.Context, c *console) error {
 		return err
 	}
 	status.Ready, status.WriteReady, status.Degraded = readiness.Ready, readiness.WriteReady, readiness.Degraded // as of the moment of the reasons
-	all := statusReport{status, append([]string{}, readiness.Missing...), terminal.SortReasons(readiness)}
+	fetches, err := node.Fetches(ctx)
+	if kind := fault.KindOf(err); err != nil && kind != fault.NotFound && kind != fault.Unauthorized && kind != fault.Forbidden { // there is no index, or it is not ours to see
+		return err
+	}
+	all := statusReport{status, fetches, append([]string{}, readiness.Missing...), terminal.SortReasons(readiness)}
 	if c.json {
 		c.printJSON(all)
 		return nil
@@ -121,6 +126,7 @@ func (r statusReport) print(c *console, every bool) {
 	r.printErrors(c)
 	r.printRunning(c, every)
 	r.printQueues(c)
+	r.printFetches(c)
 	c.print("\n")
 	rows := [][]string{
 		{"peer ID", r.PeerID},
@@ -274,6 +280,30 @@ func (r statusReport) printQueues(c *console) {
 	if len(rows) > 1 {
 		c.print("\n")
 		r.printNonEmptyRows(c, rows)
+	}
+}
+
+// maxFetchesShown is how many of the objects that are being fetched are shown.
+const maxFetchesShown = 10
+
+// printFetches shows how far the objects are that the node fetches.
+func (r statusReport) printFetches(c *console) {
+	if len(r.Fetches) == 0 {
+		return
+	}
+	rows := [][]string{{"fetches", "has", "of", "from", "a second", "left"}}
+	for _, one := range r.Fetches[:min(len(r.Fetches), maxFetchesShown)] {
+		left := "?"
+		if one.Left >= 0 {
+			left = (time.Duration(one.Left) * time.Second).String()
+		}
+		rows = append(rows, []string{one.Address.String(), terminal.FormatBytes(float64(one.Arrived)), terminal.FormatBytes(float64(one.Size)),
+			terminal.Pluralize(one.Sources, "source"), terminal.FormatBytes(float64(one.Rate)), left})
+	}
+	c.print("\n")
+	c.printTable(rows)
+	if more := len(r.Fetches) - maxFetchesShown; more > 0 {
+		c.print("\n  %d more in micronode status --json\n", more)
 	}
 }
 

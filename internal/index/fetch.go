@@ -324,7 +324,7 @@ func (c *countingReader) Read(p []byte) (int, error) {
 // fetchRoutes lists the routes of fetching.
 func (x *Index) fetchRoutes() []ingress.Route {
 	address := []ingress.Param{{Name: "b3", In: "path", Type: "string", Required: true, Doc: "The address."}}
-	return []ingress.Route{x.filesRoute(address), {
+	return []ingress.Route{x.filesRoute(address), x.fetchesRoute(), {
 		Service: service, Methods: []string{http.MethodGet}, Pattern: "/fetch/{b3}", Handler: x.handleReadFetched, Class: ingress.Transfer,
 		Scope: "object:put", Concurrency: 2 * maxFetches, Deadline: fetchStartTimeout,
 		Docs: ingress.Docs{Summary: "Read an object, and fetch it from providers if it is not here", Params: address, Content: true,

@@ -6,6 +6,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"io"
+	"maps"
 	"net/http"
 	"slices"
 	"strconv"
@@ -365,6 +366,18 @@ func (a *arrivals) end(address b3.Address, t *transfer.Transfer) {
 	}
 }
 
+// list returns how far each transfer is, by its address.
+func (a *arrivals) list() map[b3.Address]transfer.Progress {
+	a.mu.Lock()
+	running := maps.Clone(a.running)
+	a.mu.Unlock()
+	all := make(map[b3.Address]transfer.Progress, len(running))
+	for address, t := range running {
+		all[address] = t.Progress()
+	}
+	return all
+}
+
 // find returns the transfer of an object, and what is closed when that may
 // have changed.
 func (a *arrivals) find(address b3.Address) (*transfer.Transfer, <-chan struct{}) {
@@ -445,12 +458,4 @@ func (x *Index) OpenOrFetch(ctx context.Context, address b3.Address) (store.Hand
 			return nil, flow.Ended(ctx, opFetch)
 		}
 	}
-}
-
-// Progress is how far the fetch of an object is; false if none runs that knows.
-func (x *Index) Progress(address b3.Address) (transfer.Progress, bool) {
-	if t, _ := x.arrivals.find(address); t != nil {
-		return t.Progress(), true
-	}
-	return transfer.Progress{}, false
 }

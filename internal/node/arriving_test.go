@@ -352,3 +352,42 @@ func TestAFetchGoesOnAfterARestart(t *testing.T) {
 		one.stopAndWait(t)
 	}
 }
+
+// While an object arrives the node says how far it is, and how fast it comes.
+func TestHowFarAFetchIs(t *testing.T) {
+	const mib = 1 << 20
+	data := randomBytes(24 * mib)
+	address, nodes, relays := givers(t, data, 12*mib)
+	n := start(t, 2)
+	n.waitReady(t)
+	c := n.localClient(t)
+	meet(t, c, nodes, relays)
+	if all, err := c.Fetches(t.Context()); err != nil || len(all) != 0 {
+		t.Errorf("nothing is fetched, but %v, %v", all, err)
+	}
+	body := n.localHTTP().open(t, "/fetch/"+address.String(), "")
+	defer body.Close()
+	_, err := io.ReadFull(body, make([]byte, 4*mib))
+	testkit.Must(t, err)
+	all, err := c.Fetches(t.Context())
+	if err != nil || len(all) != 1 {
+		t.Fatalf("%v, %v", all, err)
+	}
+	one := all[0]
+	if one.Address != address || one.Size != int64(len(data)) || one.Arrived < 4*mib || one.Arrived > 12*mib || one.Sources < 1 || one.Rate <= 0 || one.Left < 0 {
+		t.Errorf("%+v", one)
+	}
+	if got := n.gatewayHTTP().do(t, http.MethodGet, "/fetches", nil); got.status != http.StatusUnauthorized {
+		t.Errorf("a stranger: %d %s", got.status, got.body)
+	}
+	relays[0].raise(noLimit)
+	_, err = io.Copy(io.Discard, body)
+	testkit.Must(t, err)
+	testkit.WaitFor(t, "the fetch is over", func() bool {
+		all, err := c.Fetches(t.Context())
+		return err == nil && len(all) == 0
+	})
+	for _, one := range append(nodes, n) {
+		one.stopAndWait(t)
+	}
+}

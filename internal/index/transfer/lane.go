@@ -37,6 +37,8 @@ type lane struct {
 	transfer *Transfer
 	source   *source
 
+	spare []byte // memory for what is written ahead; owned by the lane's task
+
 	stop  context.CancelFunc // of the run that is being fetched; guarded by the transfer's mu
 	began time.Time          // that run; guarded by the transfer's mu
 	moved time.Time          // when it last brought something; guarded by the transfer's mu
@@ -185,9 +187,12 @@ func (l *lane) fetch(ctx context.Context, r *run, from, n int64) (wasted int64, 
 		return 0, err
 	}
 	t.mu.Lock()
-	verifiedAhead := aheadBuffer{file: t.ahead, at: from}
+	verifiedAhead := aheadBuffer{file: t.ahead, at: from, bytes: l.spare}
 	t.mu.Unlock()
-	defer verifiedAhead.flush()
+	defer func() {
+		verifiedAhead.flush()
+		l.spare = verifiedAhead.bytes
+	}()
 	buffer := make([]byte, b3.GroupSize)
 	for kept := int64(0); kept < n; {
 		group := buffer[:min(int64(len(buffer)), n-kept)]
@@ -204,6 +209,7 @@ func (l *lane) fetch(ctx context.Context, r *run, from, n int64) (wasted int64, 
 		r.have += int64(copy(r.bytes[r.have:], group))
 		t.arrived += int64(len(group))
 		t.moved = time.Now()
+		t.rate.count(int64(len(group)), t.moved)
 		l.moved = t.moved
 		t.wake()
 		t.mu.Unlock()
@@ -229,6 +235,9 @@ const aheadStep = 64 << 10
 func (b *aheadBuffer) add(group []byte) {
 	if b.file == nil {
 		return
+	}
+	if b.bytes == nil {
+		b.bytes = make([]byte, 0, aheadStep)
 	}
 	if b.bytes = append(b.bytes, group...); len(b.bytes) >= aheadStep {
 		b.flush()

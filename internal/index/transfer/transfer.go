@@ -94,6 +94,7 @@ type Transfer struct {
 	stored   int64  // everything before is in the store
 	next     int64  // where the run after the last begins
 	arrived  int64  // verified bytes, in any order
+	rate     rate
 	moved    time.Time
 	limited  bool  // this node limited what it receives, when last asked
 	err      error // why it is over; io.EOF if all is well
@@ -108,6 +109,7 @@ type Transfer struct {
 // The context is that of the whole transfer. The caller must Close it.
 func New(ctx context.Context, spec Spec) (*Transfer, error) {
 	t := &Transfer{spec: spec, moved: time.Now()}
+	t.rate.began = t.moved
 	t.limited = t.isLimited()
 	head := int64(len(spec.Head)) / b3.GroupSize * b3.GroupSize
 	if head > ahead*runSize {
@@ -458,14 +460,43 @@ func (t *Transfer) source(id string) *source {
 type Progress struct {
 	Size    int64
 	Arrived int64
-	Sources int // that send
+	Sources int   // that send
+	Rate    int64 // bytes a second, lately; 0 if nothing has come yet
+}
+
+// rateWindow is how long bytes are counted for the rate.
+const rateWindow = 2 * time.Second
+
+// rate is how fast bytes come. It is guarded by the transfer's mu.
+type rate struct {
+	began time.Time // the window
+	bytes int64     // that came in it
+	last  float64   // bytes a second in the window before; 0 if there was none
+}
+
+// count counts bytes that have come.
+func (r *rate) count(n int64, now time.Time) {
+	if took := now.Sub(r.began); took >= rateWindow {
+		r.last, r.began, r.bytes = float64(r.bytes)/took.Seconds(), now, 0
+	}
+	r.bytes += n
+}
+
+// now returns the rate of the last window, or that of the present one if it is the
+// first, or longer than it should be because little comes.
+func (r *rate) now(now time.Time) int64 {
+	took := now.Sub(r.began)
+	if took > 0 && (r.last == 0 || took > rateWindow) {
+		return int64(float64(r.bytes) / took.Seconds())
+	}
+	return int64(r.last)
 }
 
 // Progress returns how far the transfer is.
 func (t *Transfer) Progress() Progress {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	p := Progress{Size: t.spec.Size, Arrived: t.arrived}
+	p := Progress{Size: t.spec.Size, Arrived: t.arrived, Rate: t.rate.now(time.Now())}
 	for _, s := range t.sources {
 		if !s.dropped {
 			p.Sources++

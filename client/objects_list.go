@@ -12,7 +12,8 @@ import (
 type ListedObject struct {
 	Address b3.Address `json:"address"`
 	Size    int64      `json:"size"`
-	Class   string     `json:"class"` // pinned; named, which stays as long as a name of the node stands for it; or cached, which the node may evict
+	Class   string     `json:"class"`            // pinned; named, which stays as long as a name of the node stands for it; or cached, which the node may evict
+	Stored  string     `json:"stored,omitempty"` // RFC 3339: since when the node has it; empty if it does not know
 }
 
 // ObjectList is a page of the objects of a node, in the order of their

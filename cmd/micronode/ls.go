@@ -8,6 +8,7 @@ import (
 	"maps"
 	"slices"
 	"strings"
+	"time"
 
 	"micronode/b3"
 	"micronode/client"
@@ -17,20 +18,21 @@ import (
 
 type lsCommand struct {
 	Names []string `arg:"" optional:"" name:"name" help:"List only what these stand for: names, such as name:docs, or addresses of folders."`
-	Sort  string   `enum:"address,size,class" default:"address" help:"The order: address; size, with the largest first; or class, with what is pinned first."`
+	Sort  string   `enum:"address,size,age,class,pin" default:"address" help:"The order: address; size, with the largest first; age, with the newest first; or class (or pin), with what is pinned first."`
 	nodeFlags
 	outputFlags
 }
 
 // Help is shown by ls --help.
 func (lsCommand) Help() string {
-	return `Each line is an object: its address, its size, its class, and the names of this node that it belongs to. It is pinned if it was put or pinned by hand, named if it stays because names stand for it, and cached if it may be evicted. The files of a folder are objects of their own, and so is its manifest. micronode name ls lists the names.
+	return `Each line is an object: its address, its size, its class, for how long the node has it, and the names of this node that it belongs to. It is pinned if it was put or pinned by hand, named if it stays because names stand for it, and cached if it may be evicted. The files of a folder are objects of their own, and so is its manifest. micronode name ls lists the names.
 
 Examples:
 
     micronode ls
     micronode ls name:docs
-    micronode ls --sort size | head`
+    micronode ls --sort size | head
+    micronode ls --sort age`
 }
 
 // listedObject is the output for an object.
@@ -38,6 +40,7 @@ type listedObject struct {
 	Address b3.Address `json:"address"`
 	Size    int64      `json:"size"`
 	Class   string     `json:"class"`
+	Stored  string     `json:"stored,omitempty"`
 	Names   []string   `json:"names,omitempty"`
 }
 
@@ -68,7 +71,9 @@ func (l *lsCommand) Run(ctx context.Context, c *console) error {
 	switch l.Sort {
 	case "size":
 		slices.SortStableFunc(list, func(a, b listedObject) int { return cmp.Compare(b.Size, a.Size) })
-	case "class":
+	case "age":
+		slices.SortStableFunc(list, func(a, b listedObject) int { return strings.Compare(b.Stored, a.Stored) }) // all are UTC
+	case "class", "pin":
 		order := []string{"pinned", "named", "cached"}
 		slices.SortStableFunc(list, func(a, b listedObject) int {
 			return cmp.Compare(slices.Index(order, a.Class), slices.Index(order, b.Class))
@@ -82,11 +87,30 @@ func (l *lsCommand) Run(ctx context.Context, c *console) error {
 	default:
 		rows := make([][]string, 0, len(list))
 		for _, one := range list {
-			rows = append(rows, []string{one.Address.String(), terminal.FormatBytes(float64(one.Size)), one.Class, sanitize([]byte(strings.Join(one.Names, " ")))})
+			rows = append(rows, []string{one.Address.String(), terminal.FormatBytes(float64(one.Size)), one.Class, ageOf(one.Stored, time.Now()), sanitize([]byte(strings.Join(one.Names, " ")))})
 		}
 		c.printTable(rows)
 	}
 	return nil
+}
+
+// ageOf is how long ago something was, in its largest unit; empty if that is not
+// known.
+func ageOf(at string, now time.Time) string {
+	then, err := time.Parse(time.RFC3339, at)
+	if err != nil {
+		return ""
+	}
+	switch age := max(0, now.Sub(then)); {
+	case age < time.Minute:
+		return fmt.Sprintf("%d s", age/time.Second)
+	case age < time.Hour:
+		return fmt.Sprintf("%d min", age/time.Minute)
+	case age < 48*time.Hour:
+		return fmt.Sprintf("%d h", age/time.Hour)
+	default:
+		return fmt.Sprintf("%d days", age/(24*time.Hour))
+	}
 }
 
 type duCommand struct {
@@ -228,7 +252,7 @@ func listObjects(ctx context.Context, node *client.Client) ([]listedObject, erro
 		if err != nil {
 			return nil, err
 		}
-		list = append(list, listedObject{one.Address, one.Size, one.Class, of[one.Address]})
+		list = append(list, listedObject{one.Address, one.Size, one.Class, one.Stored, of[one.Address]})
 	}
 	return list, nil
 }

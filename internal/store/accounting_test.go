@@ -51,7 +51,7 @@ func audit(t interface {
 			objects++
 			size += o.size
 			if o.class == Cached {
-				cached += o.cost
+				cached += o.cost()
 				if s.ring[o.ringIndex] != o {
 					t.Errorf("shard %d: a cached object is not at its place in the ring", i)
 				}
@@ -65,7 +65,7 @@ func audit(t interface {
 	}
 	var held, memory int64
 	for o := range live {
-		held += o.cost
+		held += o.cost()
 		if len(o.blocks) <= 1 {
 			memory += objectOverhead
 		}

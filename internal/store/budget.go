@@ -100,7 +100,7 @@ func (c *catalogue) reclaim(n int64) (victims *object, surplus int64, ok bool) {
 		if o == nil {
 			return victims, got, false
 		}
-		got += o.cost
+		got += o.cost()
 		o.next, victims = victims, o
 	}
 	return victims, max(0, got-n), true

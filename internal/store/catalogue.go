@@ -4,6 +4,7 @@ import (
 	"context"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"micronode/b3"
 	"micronode/internal/flow"
@@ -53,6 +54,18 @@ func (c *catalogue) List(ctx context.Context, after b3.Address, limit int) ([]In
 		page = append(page, c.shards[i].listAfter(after)...)
 	}
 	return page[:min(len(page), limit)], nil
+}
+
+// StoredAt returns when an object was put, to the second; the zero time if it is
+// not here.
+func (c *catalogue) StoredAt(a b3.Address) time.Time {
+	s := c.shard(a)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if o := s.objects[a]; o != nil {
+		return time.Unix(int64(o.stored), 0)
+	}
+	return time.Time{}
 }
 
 // usage returns the figures that every store has.
@@ -126,11 +139,11 @@ func (c *catalogue) setClassLocked(s *shard, o *object, class Class) {
 	case class == Cached:
 		s.addToRing(o)
 		c.pinned.Add(-o.size)
-		c.cached.Add(o.cost)
+		c.cached.Add(o.cost())
 	case before == Cached:
 		s.removeFromRing(o)
 		c.pinned.Add(o.size)
-		c.cached.Add(-o.cost)
+		c.cached.Add(-o.cost())
 	}
 }
 
@@ -139,7 +152,7 @@ func (c *catalogue) count(o *object) {
 	c.objects.Add(1)
 	c.bytes.Add(o.size)
 	if o.class == Cached {
-		c.cached.Add(o.cost)
+		c.cached.Add(o.cost())
 	} else {
 		c.pinned.Add(o.size)
 	}
@@ -151,7 +164,7 @@ func (c *catalogue) uncount(o *object) {
 	c.objects.Add(-1)
 	c.bytes.Add(-o.size)
 	if o.class == Cached {
-		c.cached.Add(-o.cost)
+		c.cached.Add(-o.cost())
 	} else {
 		c.pinned.Add(-o.size)
 	}

@@ -189,7 +189,7 @@ func (d *Disk) releaseFile(o *object, file *diskFile) {
 // and frees its part of the budget: only then is it free on the disk too.
 func (d *Disk) release(o *object) {
 	if d.unref(o) {
-		d.budget.release(o.cost)
+		d.budget.release(o.cost())
 	}
 }
 
@@ -431,7 +431,7 @@ func (d *Disk) reserve(n int64) error {
 		next := o.next
 		if err := d.layout.unlink(d.path(o)); err != nil {
 			failed = err
-			surplus -= o.cost
+			surplus -= o.cost()
 			d.restore(o)
 		} else {
 			d.unref(o)

@@ -80,7 +80,7 @@ func auditDisk(t testkit.T, d *Disk, open ...Handle) {
 			if o.class == Pinned {
 				usage.Pinned += o.size
 			} else {
-				cached += o.cost
+				cached += o.cost()
 				if s.ring[o.ringIndex] != o {
 					t.Errorf("shard %d: a cached object is not at its place in the ring", i)
 				}
@@ -99,7 +99,7 @@ func auditDisk(t testkit.T, d *Disk, open ...Handle) {
 	}
 	maps.Copy(live, gone)
 	for o := range live {
-		usage.Held += o.cost
+		usage.Held += o.cost()
 	}
 	got := d.Usage()
 	usage.Budget = got.Budget

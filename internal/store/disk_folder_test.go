@@ -15,6 +15,7 @@ import (
 	"syscall"
 	"testing"
 	"testing/synctest"
+	"time"
 
 	"micronode/b3"
 	"micronode/fault"
@@ -405,7 +406,7 @@ func TestWhatIsRememberedOfAnObject(t *testing.T) {
 	d := newDisk(DiskSpec{})
 	memory := testkit.WatchMemory()
 	for i := range objects {
-		o := &object{address: b3.Of([]byte(fmt.Sprint(i))), size: 100, cost: blockSize, class: Class(i % 2)}
+		o := newObject(b3.Of([]byte(fmt.Sprint(i))), 100, blockSize, Class(i%2), time.Now())
 		o.refs.retain()
 		d.insertObject(o)
 	}

@@ -355,7 +355,7 @@ func (dp *diskPut) commit(ctx context.Context, a b3.Address, class Class) (Info,
 	if err := dp.publish(path); err != nil {
 		return Info{}, false, diskFault(opPut, err)
 	}
-	o := &object{address: a, size: dp.size, cost: dp.reserved, class: class}
+	o := newObject(a, dp.size, dp.reserved, class, time.Now())
 	o.refs.retain()
 	if !d.insertObject(o) {
 		_ = d.layout.remove(path) // the store was closed; if the file stays, it is a good one

@@ -3,12 +3,18 @@ package store
 import (
 	"net/http"
 	"strconv"
+	"time"
 
 	"micronode/b3"
 	"micronode/client"
 	"micronode/fault"
 	"micronode/internal/ingress"
 )
+
+// dater is a store that knows when its objects were put.
+type dater interface {
+	StoredAt(a b3.Address) time.Time
+}
 
 // listRoute lists what is stored. Who knows an address may fetch its object, so
 // the list of addresses is for those who run the node.
@@ -40,8 +46,15 @@ func (o *ObjectHandler) handleObjects(w http.ResponseWriter, r *http.Request) (e
 		return fault.Wrap(op, err)
 	}
 	page := client.ObjectList{Objects: make([]client.ListedObject, 0, len(list))}
+	dates, dated := bare(o.store).(dater)
 	for _, one := range list {
-		page.Objects = append(page.Objects, client.ListedObject{Address: one.Address, Size: one.Size, Class: one.Class.String()})
+		listed := client.ListedObject{Address: one.Address, Size: one.Size, Class: one.Class.String()}
+		if dated {
+			if at := dates.StoredAt(one.Address); !at.IsZero() {
+				listed.Stored = at.UTC().Format(time.RFC3339)
+			}
+		}
+		page.Objects = append(page.Objects, listed)
 	}
 	if len(list) == limit {
 		page.Next = page.Objects[limit-1].Address.String()

@@ -2,6 +2,7 @@ package store
 
 import (
 	"sync/atomic"
+	"time"
 
 	"micronode/b3"
 )
@@ -18,7 +19,8 @@ type object struct {
 	// set at construction
 	address     b3.Address
 	size        int64
-	cost        int64     // its cost in the budget
+	extra       int32     // its cost in the budget beyond its size
+	stored      uint32    // when it was put, in seconds since 1970
 	blocks      [][]byte  // the content, in RAM; all but the last are whole slabs
 	inlineBlock [1][]byte // backing array of blocks if there is just one
 	refs        refCount  // handles, and one while it is visible
@@ -54,6 +56,15 @@ func ramCost(size int64) int64 {
 	}
 	return whole + cost
 }
+
+// newObject describes a complete object that was put at a time.
+func newObject(a b3.Address, size, cost int64, class Class, at time.Time) *object {
+	return &object{address: a, size: size, extra: int32(cost - size), stored: uint32(max(0, at.Unix())), class: class}
+}
+
+// cost is its cost in the budget. It differs from the size by the rounding of one
+// block and the bookkeeping.
+func (o *object) cost() int64 { return o.size + int64(o.extra) }
 
 func (o *object) info() Info {
 	return Info{Address: o.address, Size: o.size, Class: o.class}

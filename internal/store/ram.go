@@ -179,7 +179,7 @@ func (r *RAM) Close() error {
 // and its part of the budget.
 func (r *RAM) release(o *object) {
 	if r.unref(o) {
-		r.budget.release(o.cost)
+		r.budget.release(o.cost())
 	}
 }
 

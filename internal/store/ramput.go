@@ -412,7 +412,7 @@ func (p *ramPut) commit(a b3.Address, class Class) (Info, bool, error) {
 
 // object returns the object of the completed put.
 func (p *ramPut) object(a b3.Address, class Class) *object {
-	o := &object{address: a, size: p.size, cost: p.reserved, class: class}
+	o := newObject(a, p.size, p.reserved, class, time.Now())
 	if len(p.blocks) == 1 {
 		o.inlineBlock[0] = p.blocks[0]
 		o.blocks = o.inlineBlock[:]

@@ -217,9 +217,9 @@ func (d *Disk) addFile(class Class, first, second, path string, entry fs.DirEntr
 	if d.shard(a).objects[a] != nil {
 		return os.Remove(path)
 	}
-	o := &object{address: a, size: size, cost: diskCost(size), class: class}
+	o := newObject(a, size, diskCost(size), class, info.ModTime())
 	o.refs.retain()
-	d.budget.held.Add(o.cost)
+	d.budget.held.Add(o.cost())
 	d.insertObject(o)
 	return nil
 }

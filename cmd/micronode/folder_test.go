@@ -391,5 +391,18 @@ func TestProgressInJSON(t *testing.T) {
 		if got := s.stderr.String(); got != want || s.stdout.Len() > 0 {
 			t.Errorf("%s and %s", got, &s.stdout)
 		}
+
+		// What was there before did not come at the rate of what comes.
+		s.stderr.Reset()
+		const had, total = 6 << 20, 8 << 20
+		bar = s.newProgressBar("resumed.pmtiles", total)
+		for done := int64(had); done <= had+400_000; done += 100_000 {
+			bar.set(done, total)
+			time.Sleep(time.Second / 4)
+		}
+		bar.clear()
+		if got, want := s.stderr.String(), `{"progress":"resumed.pmtiles","done":6691456,"total":8388608,"bytes_per_s":400000,"left_s":4}`+"\n"; got != want {
+			t.Errorf("%s, want %s", got, want)
+		}
 	})
 }

@@ -55,7 +55,7 @@ type PutOptions struct {
 	// address is computed first, what the node has of the object is not sent again,
 	// and what it has when this Put fails is kept for the next one. It is for
 	// sources that are an [io.Seeker], and changes nothing for others, for small
-	// ones, and at nodes of an earlier version.
+	// ones, with Unverified, and at nodes of an earlier version.
 	Resume bool
 
 	// Progress is called with the number of bytes sent, and their total, or
@@ -79,7 +79,7 @@ func (c *Client) Put(ctx context.Context, src io.Reader, o PutOptions) (Object, 
 	if err != nil {
 		return Object{}, err
 	}
-	if o.Resume && up.seeker != nil && up.size >= minResume {
+	if o.Resume && !o.Unverified && up.seeker != nil && up.size >= minResume {
 		object, done, err := c.putResumed(ctx, up, o)
 		if done {
 			return object, err

@@ -45,7 +45,7 @@ func (c *Client) putResumed(ctx context.Context, up upload, o PutOptions) (objec
 	address, size := up.want, up.size
 	if address.IsZero() {
 		if address, size, err = addressOf(ctx, io.LimitReader(up.src, up.size), func([]byte) {}); err != nil {
-			return Object{}, true, sourceReadError(err)
+			return Object{}, true, readError(ctx, err)
 		}
 		if size != up.size {
 			return Object{}, false, nil // it has changed: Put says so
@@ -113,7 +113,7 @@ func (c *Client) putFrom(ctx context.Context, up upload, from int64, query url.V
 	up.from = from
 	body := newUploadBody(up)
 	if _, err := io.CopyN(&body.hash, &contextReader{ctx, up.src}, from); err != nil {
-		return Object{}, sourceReadError(err)
+		return Object{}, readError(ctx, err)
 	}
 	query.Set("from", strconv.FormatInt(from, 10))
 	query.Del("front")
@@ -129,6 +129,15 @@ func (c *Client) putFrom(ctx context.Context, up upload, from int64, query url.V
 		}
 	}
 	return object, err
+}
+
+// readError is the failure of a source that is read before anything is sent, or the
+// end of the context.
+func readError(ctx context.Context, err error) error {
+	if ctx.Err() != nil {
+		return fault.Wrap(putOp, ctx.Err())
+	}
+	return sourceReadError(err)
 }
 
 // contextReader reads until its context ends.

@@ -69,6 +69,21 @@ type Knock struct {
 	Accept string    `json:"accept"` // the command that lets it in
 }
 
+// Nearby is a node in a private network of this one that is no peer of it. It says
+// so itself; a session proves it.
+type Nearby struct {
+	ID     string    `json:"id"`
+	Addrs  []string  `json:"addrs"`
+	First  time.Time `json:"first"`
+	Last   time.Time `json:"last"`
+	Accept string    `json:"accept"` // the command that accepts it
+}
+
+// NearbyList is the answer of GET /overlay/nearby.
+type NearbyList struct {
+	Nearby []Nearby `json:"nearby"`
+}
+
 // KnockList is the answer of GET /overlay/knocks.
 type KnockList struct {
 	Knocks []Knock `json:"knocks"`
@@ -78,6 +93,7 @@ const (
 	invitationsPath = "/overlay/invitations"
 	joinPath        = "/overlay/join"
 	knocksPath      = "/overlay/knocks"
+	nearbyPath      = "/overlay/nearby"
 )
 
 // Invite makes an invitation, or a share. It requires the scope admin.
@@ -125,6 +141,14 @@ func (c *Client) Knocks(ctx context.Context) ([]Knock, error) {
 	var answer KnockList
 	err := c.newCall(ctx, "client.knocks", http.MethodGet, knocksPath).doJSON(ctx, nil, &answer)
 	return answer.Knocks, err
+}
+
+// Nearby lists the nodes in private networks that are no peers of the node. It
+// requires the scope admin.
+func (c *Client) Nearby(ctx context.Context) ([]Nearby, error) {
+	var answer NearbyList
+	err := c.newCall(ctx, "client.nearby", http.MethodGet, nearbyPath).doJSON(ctx, nil, &answer)
+	return answer.Nearby, err
 }
 
 // AcceptKnock makes a stranger a peer of the node, whether it has knocked or will.

@@ -26,6 +26,7 @@ type Status struct {
 	Memory     Memory    `json:"memory"`
 	Parts      []Part    `json:"parts,omitempty"`  // of a node that runs as several processes
 	Knocks     []Knock   `json:"knocks,omitempty"` // strangers that wanted to connect and were refused
+	Nearby     []Nearby  `json:"nearby,omitempty"` // nodes in private networks that are no peers of this one
 	Public     []string  `json:"public,omitempty"` // groups of reads that are open to strangers
 
 	Bandwidth *Bandwidth `json:"bandwidth,omitempty"` // nil if no limit is set

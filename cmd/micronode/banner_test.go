@@ -60,7 +60,7 @@ func TestTheStatusSaysWhatIsPublic(t *testing.T) {
 func TestFlagsForThePublic(t *testing.T) {
 	list := (&runCommand{LAN: true, Public: true, Domain: []string{"maps.example.org"}, CORS: []string{"https://page.example"}}).flags()
 	for _, want := range []config.Flag{
-		{Key: "http.lan", Name: "--lan", Value: "true"}, {Key: "http.public", Name: "--public", Value: "sites"},
+		{Key: "http.lan", Name: "--lan", Value: "true"}, {Key: "overlay.lan", Name: "--lan", Value: "true"}, {Key: "http.public", Name: "--public", Value: "sites"},
 		{Key: "http.acme.domains", Name: "--domain", Value: "maps.example.org"}, {Key: "http.cors", Name: "--cors", Value: "https://page.example"},
 	} {
 		if !slices.Contains(list, want) {

@@ -16,8 +16,9 @@ import (
 type peersCommand struct {
 	List   peersList   `cmd:"" default:"withargs" help:"Show the peers of the node; the same as peers alone."`
 	Knocks peersKnocks `cmd:"" help:"List the nodes that wanted to connect and were refused."`
-	Accept peersAccept `cmd:"" help:"Let nodes in that have knocked."`
-	Forget peersForget `cmd:"" help:"Forget nodes that have knocked."`
+	Nearby peersNearby `cmd:"" help:"List the nodes in private networks that are no peers (run --lan)."`
+	Accept peersAccept `cmd:"" help:"Let nodes in that have knocked or are nearby."`
+	Forget peersForget `cmd:"" help:"Forget nodes that have knocked or are nearby."`
 	Add    peersAdd    `cmd:"" help:"Add peers."`
 	Rm     peersRm     `cmd:"" help:"Remove peers."`
 }
@@ -74,6 +75,9 @@ func (p *peersList) Run(ctx context.Context, c *console) error {
 			return nil // an older node, or a token that does not show them: the peers are all there is to see
 		}
 		c.printKnocks(knocks)
+		if near, err := node.Nearby(ctx); err == nil { // an older node has no such list
+			c.printNearby(near)
+		}
 	}
 	return nil
 }
@@ -90,6 +94,57 @@ func (c *console) printKnocks(knocks []client.Knock) {
 	if more := len(knocks) - maxKnocksShown; more > 0 {
 		c.print("\n  %d more knocked: micronode peers knocks\n", more)
 	}
+}
+
+// printNearby prints who is nearby, and how to accept one.
+func (c *console) printNearby(nodes []client.Nearby) {
+	for _, one := range nodes[:min(len(nodes), maxKnocksShown)] {
+		c.print("\n  %s is nearby, at %s\n", sanitize([]byte(one.ID)), sanitize([]byte(strings.Join(one.Addrs, ", "))))
+		c.print("  To connect, type this here, and accept this node there: %s\n", sanitize([]byte(one.Accept)))
+	}
+	if more := len(nodes) - maxKnocksShown; more > 0 {
+		c.print("\n  %d more are nearby: micronode peers nearby\n", more)
+	}
+}
+
+type peersNearby struct {
+	nodeFlags
+	outputFlags
+}
+
+// Help is shown by peers nearby --help.
+func (peersNearby) Help() string {
+	return `Nodes that run with --lan announce themselves in their private networks by DNS-SD. At most 64 are listed, four of one address. Two connect when each has accepted the other: what a node says of itself is proved only then.
+
+Examples:
+
+    micronode peers nearby
+    micronode peers nearby --json | jq -r '.[].accept'`
+}
+
+// Run lists the nodes nearby.
+func (p *peersNearby) Run(ctx context.Context, c *console) error {
+	node, err := p.dial()
+	if err != nil {
+		return err
+	}
+	defer node.Close()
+	nodes, err := node.Nearby(ctx)
+	switch {
+	case err != nil:
+		return err
+	case c.json:
+		c.printJSON(append([]client.Nearby{}, nodes...))
+	case len(nodes) == 0:
+		c.notice("no other node is nearby\nThis node looks for others if it runs with --lan; micronode status says if that fails.")
+	default:
+		rows := [][]string{{"id", "at", "last"}}
+		for _, one := range nodes {
+			rows = append(rows, []string{sanitize([]byte(one.ID)), sanitize([]byte(strings.Join(one.Addrs, ", "))), formatClock(one.Last)})
+		}
+		c.printTable(rows)
+	}
+	return nil
 }
 
 type peersKnocks struct {
@@ -140,7 +195,7 @@ type peersAccept struct {
 
 // Help is shown by peers accept --help.
 func (peersAccept) Help() string {
-	return `The other node connects again by itself, within half a minute. It stays a peer until this node stops, or for good if it runs with --persist.
+	return `One that has knocked connects again by itself, within half a minute. One that is nearby is dialled; it lets this node in when it has accepted it, too. The node stays a peer until this node stops, or for good if it runs with --persist.
 
 Example:
 
@@ -171,7 +226,7 @@ type peersForget struct {
 
 // Help is shown by peers forget --help.
 func (peersForget) Help() string {
-	return `A node that knocks again is listed again.
+	return `A node that knocks again is listed again. One that is nearby is not, as long as it announces itself.
 
 Example:
 

@@ -30,7 +30,7 @@ type runCommand struct {
 	Public    bool     `help:"Let strangers read objects, tiles, assets and sites: a map or a site that anybody can open. See http.public."`
 	Domain    []string `placeholder:"NAME" sep:"none" help:"A name that leads to this node in DNS: obtain a certificate for it, and listen on ports 443 and 80. Repeat for more. See http.acme."`
 	Staging   bool     `name:"domain-staging" help:"Obtain certificates that browsers do not trust, from an authority for trying it out."`
-	LAN       bool     `name:"lan" help:"Listen in private networks too, without TLS and for reads only. See http.lan."`
+	LAN       bool     `name:"lan" help:"Listen in private networks too, without TLS and for reads only, and find nodes there by DNS-SD. See http.lan and overlay.lan."`
 	CORS      []string `name:"cors" placeholder:"ORIGIN" sep:"none" help:"An origin whose pages may use this node, like https://maps.example.org. Repeat for more."`
 	Identity  *string  `placeholder:"SPEC" help:"The node's key: ephemeral, file:PATH, env:VARIABLE or fd:NUMBER."`
 	LogFormat *string  `placeholder:"FORMAT" complete:"text,json" help:"The format of the log on standard error: text or json."`
@@ -97,7 +97,7 @@ func (r *runCommand) flags() []config.Flag {
 		list = append(list, config.Flag{Key: "http.acme.directory", Name: "--domain-staging", Value: ingress.ACMEStaging})
 	}
 	if r.LAN {
-		list = append(list, config.Flag{Key: "http.lan", Name: "--lan", Value: "true"})
+		list = append(list, config.Flag{Key: "http.lan", Name: "--lan", Value: "true"}, config.Flag{Key: "overlay.lan", Name: "--lan", Value: "true"})
 	}
 	for _, origin := range r.CORS {
 		list = append(list, config.Flag{Key: "http.cors", Name: "--cors", Value: origin})

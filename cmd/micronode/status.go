@@ -146,6 +146,7 @@ func (r statusReport) print(c *console, every bool) {
 		c.print("\n  %s\n", amnesiaLine)
 	}
 	c.printKnocks(r.Knocks)
+	c.printNearby(r.Nearby)
 	r.printRefused(c)
 	for _, one := range r.RefusedOrigins[:min(len(r.RefusedOrigins), maxKnocksShown)] {
 		c.print("\n  A page of %s may not read %s.\n  %s\n", terminal.Sanitize(one.Origin), terminal.Sanitize(one.Route), terminal.Sanitize(one.Next))

@@ -50,11 +50,15 @@ func (n *Node) openOverlay(ctx context.Context, loaded *config.Loaded[Config]) (
 	if err := n.overlay.Listen(ctx); err != nil {
 		return err
 	}
-	if at, wanted := n.overlayAddr(), c.Overlay.Addr; at != "" && at != wanted && !strings.HasSuffix(wanted, ":0") && loaded.Origin("overlay.addr").Layer == config.LayerDefault {
+	if at, wanted := n.overlayAddr(), c.Overlay.Addr; at != "" && portOf(at) != portOf(wanted) && portOf(wanted) != "0" && loaded.Origin("overlay.addr").Layer == config.LayerDefault {
 		n.notes = append(n.notes, wanted+" is taken, so overlay.addr is "+at)
 	}
 	return nil
 }
+
+// portOf is the port of an address. The rest of it changes when the overlay opens
+// for others.
+func portOf(addr string) string { return addr[strings.LastIndexByte(addr, ':')+1:] }
 
 // openArriving opens an object that the index of this process is fetching.
 func (n *Node) openArriving(ctx context.Context, address b3.Address) (overlay.Arriving, error) {
@@ -97,7 +101,7 @@ func (n *Node) onOverlayEvent(event overlay.Event) {
 		n.PublishEvent(Event{Type: SessionOpened, Name: event.Peer.String(), Detail: event.Addr})
 	case overlay.SessionClosed:
 		n.PublishEvent(Event{Type: SessionClosed, Name: event.Peer.String(), Detail: event.Detail})
-	case overlay.PeerLimited:
+	case overlay.PeerLimited, overlay.LANTrouble:
 		level = slog.LevelWarn
 	case overlay.AuthFailure:
 		level = slog.LevelWarn

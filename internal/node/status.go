@@ -134,7 +134,7 @@ func (n *Node) Status() client.Status {
 	s.Memory = client.Memory{Used: int64(used), Limit: int64(n.memory.limit.bytes), From: n.memory.limit.source}
 	s.Listen.Overlay, s.Listen.DHT, s.Parts = n.overlayAddr(), n.dht(), n.clientParts()
 	if n.overlay != nil {
-		s.Knocks = n.overlay.Knocks()
+		s.Knocks, s.Nearby = n.overlay.Knocks(), n.overlay.Nearby()
 	}
 	for _, unit := range n.supervisor.Status() {
 		line := client.Service{Name: unit.Name, State: string(unit.State), Restarts: int(unit.Restarts)}

@@ -17,6 +17,7 @@ import (
 type Config struct {
 	Addr   string        `toml:"addr" doc:"The listen address of the overlay. Empty: no listener; the node only dials others." restart:"true"`
 	Peers  []string      `toml:"peers" doc:"Nodes to keep a session with, as ID@HOST:PORT. They may dial this node, too."`
+	LAN    bool          `toml:"lan" doc:"Find nodes in the private networks of this machine by DNS-SD, and be found there; with the default address, listen in them. Nobody is connected without having been accepted on both sides." restart:"true"`
 	Open   bool          `toml:"open" doc:"Accept nodes that are not in the configuration. Only on loopback." restart:"true"`
 	Tokens config.Secret `toml:"tokens" doc:"Tokens for peers that do not know this node: ID=TOKEN, separated by commas." restart:"true"`
 

@@ -1,7 +1,7 @@
 // Package overlay connects nodes: authenticated sessions, gossip over them,
 // objects in chunks, and short questions.
 //
-// # The four sub-packages
+// # The sub-packages
 //
 // Package session keeps connections. Each is TLS 1.3 with a key on both sides,
 // has one task that reads and one that writes, and nothing that is not bounded.
@@ -18,13 +18,14 @@
 // which nodes have this object, what does this name mean. The answers come from
 // the node.
 //
-// This package joins the four and shows them to the rest of the node: routes,
+// This package joins them and shows them to the rest of the node: routes,
 // counters, readiness, events.
 //
 // # Admission
 //
-// The overlay has no discovery. Peers come from the configuration, from
-// `micronode peers add`, and from every [PeerSource] that the node passes in.
+// Peers come from the configuration, from `micronode peers add`, and from every
+// [PeerSource] that the node passes in. Package nearby finds nodes in private
+// networks, if the operator wants that; they are strangers until he accepts them.
 // These are dialled, and these may dial this node. A stranger is refused,
 // unless it shows a token with the scope overlay:join, or the overlay is open,
 // which only a loopback listener may be.
@@ -38,6 +39,6 @@
 //
 // # Non-goals
 //
-// The overlay has no discovery, no transport but TCP, no store of its own, and
+// The overlay has no transport but TCP, no store of its own, and
 // no guaranteed delivery of gossip: use the mailbox for that.
 package overlay

@@ -61,10 +61,13 @@ func (o *Overlay) joinRoutes() []ingress.Route {
 			Responses: []ingress.Response{{Status: http.StatusNoContent}}, Kinds: []fault.Kind{fault.NotFound}}),
 		route(http.MethodGet, "/overlay/knocks", o.handleListKnocks, ingress.Docs{Summary: "List the strangers that dialled this node and were refused, the newest first",
 			Responses: []ingress.Response{{Status: http.StatusOK, Body: client.KnockList{}}}}),
-		route(http.MethodPost, "/overlay/knocks/{id}", o.handleAccept, ingress.Docs{Summary: "Accept a stranger: it is a peer from now on", Params: id,
+		route(http.MethodGet, "/overlay/nearby", o.handleListNearby, ingress.Docs{Summary: "List the nodes in the private networks of this one that are no peers of it",
+			Description: "They announce themselves by DNS-SD, and this node listens if overlay.lan is set. What they say is not proved before a session is opened.",
+			Responses:   []ingress.Response{{Status: http.StatusOK, Body: client.NearbyList{}}}}),
+		route(http.MethodPost, "/overlay/knocks/{id}", o.handleAccept, ingress.Docs{Summary: "Accept a stranger that has knocked or is nearby: it is a peer from now on", Params: id,
 			Responses: []ingress.Response{{Status: http.StatusCreated, Body: client.Peer{}}, {Status: http.StatusOK, Body: client.Peer{}, Doc: "It was already known."}},
 			Kinds:     []fault.Kind{fault.Malformed, fault.QuotaExceeded}}),
-		route(http.MethodDelete, "/overlay/knocks/{id}", o.handleForgetKnock, ingress.Docs{Summary: "Forget a stranger that has knocked", Params: id,
+		route(http.MethodDelete, "/overlay/knocks/{id}", o.handleForgetKnock, ingress.Docs{Summary: "Forget a stranger that has knocked; one that is nearby is not listed as long as it is there", Params: id,
 			Responses: []ingress.Response{{Status: http.StatusNoContent}}, Kinds: []fault.Kind{fault.Malformed, fault.NotFound}}),
 	}
 }
@@ -288,8 +291,8 @@ func (o *Overlay) handleForgetKnock(w http.ResponseWriter, r *http.Request) erro
 	if err != nil {
 		return err
 	}
-	if !o.knocks.forget(id) {
-		return fault.New("overlay.knocks", fault.NotFound, "%s has not knocked", id).Advise("See `micronode peers` for those that have.")
+	if hidden := o.hideNearby(id); !o.knocks.forget(id) && !hidden {
+		return fault.New("overlay.knocks", fault.NotFound, "%s has not knocked, and is not nearby", id).Advise("See `micronode peers` for those that have, or are.")
 	}
 	w.WriteHeader(http.StatusNoContent)
 	return nil

@@ -105,6 +105,14 @@ func (l *knockList) forget(id oap.PeerID) bool {
 	return len(l.list) < before
 }
 
+// contains reports whether a stranger has knocked.
+func (l *knockList) contains(id oap.PeerID, now time.Time) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.expire(now)
+	return slices.ContainsFunc(l.list, func(k knock) bool { return k.id == id })
+}
+
 // all lists the knocks, the newest first.
 func (l *knockList) all(now time.Time) []client.Knock {
 	l.mu.Lock()
@@ -129,13 +137,14 @@ func hostOf(addr string) string {
 // Knocks lists the strangers that were refused lately, the newest first.
 func (o *Overlay) Knocks() []client.Knock { return o.knocks.all(time.Now()) }
 
-// Accept makes a stranger that has knocked a peer of this node. It dials again by
-// itself, so that no address of it is needed.
+// Accept makes a stranger that has knocked, or is nearby, a peer of this node. The
+// first dials again by itself, so that no address of it is needed; the second is
+// dialled.
 func (o *Overlay) Accept(id oap.PeerID) (created bool, err error) {
 	if id == o.ID() {
 		return false, &fault.Error{Op: "overlay.accept", Kind: fault.Malformed, Detail: "that is this node itself", Next: "Give the ID of another node: `micronode peers` lists those that knocked."}
 	}
-	if created, err = o.AddPeer(Contact{ID: id}); err == nil {
+	if created, err = o.AddPeer(Contact{ID: id, Addrs: o.addrsNearby(id)}); err == nil {
 		o.knocks.forget(id)
 	}
 	return created, err

@@ -10,6 +10,7 @@ import (
 	"micronode/internal/observe"
 	"micronode/internal/overlay/ask"
 	"micronode/internal/overlay/gossip"
+	"micronode/internal/overlay/nearby"
 	"micronode/internal/overlay/session"
 	"micronode/internal/overlay/stream"
 )
@@ -36,6 +37,9 @@ type metrics struct {
 	// object streams
 	streamEnds, streamBytes *prometheus.CounterVec
 	resumed, corrupt        prometheus.Counter
+
+	// nodes nearby
+	nearby *prometheus.CounterVec
 
 	// questions
 	questions      *prometheus.CounterVec
@@ -71,6 +75,7 @@ func newMetrics(instruments *observe.Instruments) *metrics {
 		questions: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "overlay_questions_total", Help: "Questions that ended, by direction (tx: sent by this node) and outcome.",
 		}, []string{"dir", "outcome"}),
+		nearby:   vector("overlay_nearby_total", "What nodes of private networks announced, by outcome.", "outcome"),
 		unsent:   counter("overlay_answers_unsaid_total", "Answers and refusals that were not sent: the queue was full, or the deadline had passed."),
 		strays:   counter("overlay_answers_stray_total", "Unexpected answers of peers: late, duplicate, or without a question."),
 		pruned:   counter("gossip_peers_spared_total", "Times that a busy peer was pruned."),
@@ -82,7 +87,7 @@ func newMetrics(instruments *observe.Instruments) *metrics {
 	}
 	m.initSeries()
 	instruments.Register(m.opened, m.closed, m.handshakeTimeouts, m.failed, m.negotiated, m.frames, m.bytes, m.messages, m.dropped, m.pruned,
-		m.streamEnds, m.streamBytes, m.resumed, m.corrupt, m.questions, m.unsent, m.strays, rejects)
+		m.streamEnds, m.streamBytes, m.resumed, m.corrupt, m.questions, m.unsent, m.strays, m.nearby, rejects)
 	return m
 }
 
@@ -118,6 +123,9 @@ func (m *metrics) initSeries() {
 	}
 	for _, outcome := range ask.AnswerOutcomes() {
 		m.questions.WithLabelValues("rx", outcome)
+	}
+	for _, outcome := range nearby.Outcomes() {
+		m.nearby.WithLabelValues(string(outcome))
 	}
 	for _, op := range []string{"read", "write", "idle", "handshake", "connect"} {
 		m.instruments.IOTimeouts.WithLabelValues(op)

@@ -22,6 +22,7 @@ import (
 	"micronode/internal/observe"
 	"micronode/internal/overlay/ask"
 	"micronode/internal/overlay/gossip"
+	"micronode/internal/overlay/nearby"
 	"micronode/internal/overlay/session"
 	"micronode/internal/overlay/stream"
 	"micronode/internal/store"
@@ -93,6 +94,7 @@ type Overlay struct {
 	contacts    *contactBook
 	invitations *invitationTable
 	knocks      *knockList
+	lan         *nearby.Beacon // nil without overlay.lan
 	keeper      *keeper
 	reach       *reach
 	events      *flow.Bus[Event]
@@ -102,6 +104,7 @@ type Overlay struct {
 	// for readiness
 	listenerReady *observe.Dependency
 	peersReady    *observe.Dependency
+	lanReady      *observe.Dependency // nil without overlay.lan
 
 	peerList atomic.Pointer[peerList] // the active sessions, as gossip.Peer
 
@@ -145,6 +148,7 @@ func New(inv *flow.Inventory, to *supervise.Supervisor, in Stages, spec Spec) (*
 	o.watchPressure()
 	o.contacts = newContactBook(o.sessions.SetContacts)
 	o.invitations, o.knocks, o.keeper, o.reach = newInvitationTable(), newKnockList(), newKeeper(inv, spec.Keep), newReach(inv)
+	o.makeLAN()
 	if err := o.setConfigPeers(spec.Config); err != nil {
 		return nil, err
 	}
@@ -230,6 +234,9 @@ func (o *Overlay) Add(to *supervise.Supervisor, in Stages, audit func(Event)) er
 	add("overlay dialer", in.Intake, o.sessions.RunDialers, nil)
 	if o.config.Addr != "" {
 		add("overlay listener", in.Intake, o.sessions.Serve, nil)
+	}
+	if o.lan != nil {
+		add("overlay lan", in.Intake, o.lan.Serve, nil)
 	}
 	for i, source := range o.spec.Sources {
 		add(fmt.Sprintf("overlay source %d", i+1), in.Intake, func(ctx context.Context) error { return o.follow(ctx, i, source) }, nil)
@@ -542,6 +549,10 @@ const (
 	// PeerLimited says that frames of a peer are dropped, because it sends more
 	// than it may.
 	PeerLimited EventType = "a limit rejects a peer"
+	// LANTrouble says that nodes in private networks are not found any more, and why.
+	LANTrouble EventType = "nodes nearby cannot be found"
+	// LANFound says that they can be.
+	LANFound EventType = "nodes nearby can be found"
 )
 
 // Question is what a peer is asked: which nodes have an object, or what a name

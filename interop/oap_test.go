@@ -55,12 +55,12 @@ func TestOAPVectors(t *testing.T) {
 	if err != nil {
 		t.Fatalf("%v\n%s", err, &complaints)
 	}
-	var tally struct{ Failed, Frames, Messages, Letters, Steps int }
+	var tally struct{ Failed, Frames, Messages, Letters, Introductions, Steps int }
 	if err := json.Unmarshal(out, &tally); err != nil {
 		t.Fatal(err)
 	}
 	t.Logf("%+v", tally)
-	if tally.Failed > 0 || tally.Frames < 20 || tally.Messages < 45 || tally.Letters < 10 || tally.Steps != 12 {
+	if tally.Failed > 0 || tally.Frames < 20 || tally.Messages < 45 || tally.Letters < 10 || tally.Introductions < 8 || tally.Steps != 12 {
 		t.Errorf("%+v\n%s", tally, &complaints)
 	}
 }

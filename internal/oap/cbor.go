@@ -185,6 +185,11 @@ func withKind(m Message) any {
 			kindField
 			*Found
 		}{name, m}
+	case *Introduce:
+		return &struct {
+			kindField
+			*Introduce
+		}{name, m}
 	case *Error:
 		return &struct {
 			kindField

@@ -22,6 +22,9 @@ const (
 	MaxProviderText = 64      // bytes of a provider's ID, and of its region
 	MaxRecord       = 4 << 10 // bytes of the record of a name
 
+	MaxIntroductions = 16   // of an introduce
+	maxIntroduction  = 1024 // bytes
+
 	maxToken    = 8 << 10
 	maxVersions = 16
 )
@@ -170,6 +173,13 @@ type Provider struct {
 	Age     uint64   `cbor:"age"` // seconds since the sender last had news of it
 }
 
+// Introduce says which nodes the sender introduces to the peer, itself first: all
+// of them, so one that was in the message before and is in it no longer is not
+// introduced any more. Each is a sealed Introduction.
+type Introduce struct {
+	Nodes [][]byte `cbor:"nodes"`
+}
+
 // Error tells the peer why the connection is about to close, or why a request
 // was refused.
 type Error struct {
@@ -199,6 +209,7 @@ func (*Ack) kind() string       { return "ack" }
 func (*End) kind() string       { return "end" }
 func (*Find) kind() string      { return "find" }
 func (*Found) kind() string     { return "found" }
+func (*Introduce) kind() string { return "introduce" }
 func (*Error) kind() string     { return "error" }
 func (*Bye) kind() string       { return "bye" }
 func (u *Unknown) kind() string { return u.Kind }

@@ -37,6 +37,7 @@ func oneOfEach(t testing.TB) []Message {
 			{ID: "12D3KooWKRyzVWW6ChFjQjK4miCty85Niy49tpPV95XdKu1BcvMA", Overlay: []string{}, HTTP: []string{}},
 		}, Record: []byte("signed")}, &Found{Providers: []Provider{}},
 		&Start{Stream: 9, Obj: b3.Of(nil).String() + string(Files), From: 4096, Length: 65536},
+		&Introduce{Nodes: [][]byte{sealedIntroduction(t, testIntroduction())}}, &Introduce{Nodes: [][]byte{}},
 	}
 }
 
@@ -65,7 +66,7 @@ func TestKeysAreTheContracts(t *testing.T) {
 		"ping": "ts kind", "pong": "ts kind", "gossip": "msg sig hops kind fanout", "have": "ids kind", "want": "ids kind",
 		"start": "obj from kind length stream", "data": "seq kind bytes stream", "ack": "kind up_to stream",
 		"end": "seq kind status stream", "error": "msg code kind", "bye": "kind reason",
-		"find": "obj kind most", "found": "kind record providers",
+		"find": "obj kind most", "found": "kind record providers", "introduce": "kind nodes",
 	}
 	done := map[string]bool{}
 	for _, m := range oneOfEach(t) {
@@ -244,6 +245,11 @@ func TestWhatIsRefused(t *testing.T) {
 		"record is a text":       {encodeMap(t, "kind", "found", "providers", []any{}, "record", "x"), "found.record is not a byte string"},
 		"error without a code":   {encodeMap(t, "kind", "error", "msg", "x"), `error has no "code"`},
 		"error with a long text": {encodeMap(t, "kind", "error", "code", "Busy", "msg", strings.Repeat("x", maxText+1)), "error.msg"},
+
+		"introduce without nodes": {encodeMap(t, "kind", "introduce"), `introduce has no "nodes"`},
+		"too many introductions":  {encodeMap(t, "kind", "introduce", "nodes", slices.Repeat([]any{make([]byte, 100)}, MaxIntroductions+1)), "introduce.nodes"},
+		"a long introduction":     {encodeMap(t, "kind", "introduce", "nodes", []any{make([]byte, maxIntroduction+1)}), "introduce.nodes"},
+		"a signature of nothing":  {encodeMap(t, "kind", "introduce", "nodes", []any{make([]byte, sigSize)}), "introduce.nodes"},
 	} {
 		m, err := Decode(c.payload)
 		wantReason(t, name, err, BadMessage)
@@ -347,6 +353,7 @@ func TestMessagesRoundTrip(t *testing.T) {
 			&End{n(), n(), word.Draw(t, "status")}, &Error{Code(word.Draw(t, "code")), word.Draw(t, "msg")}, &Bye{word.Draw(t, "reason")},
 			&Find{word.Draw(t, "obj"), n()}, &Found{rapid.SliceOfN(provider, 0, 3).Draw(t, "providers"), append(blob.Draw(t, "record"), 1)},
 			&Found{Providers: rapid.SliceOfN(provider, 0, MaxProviders).Draw(t, "providers")},
+			&Introduce{rapid.SliceOfN(rapid.SliceOfN(rapid.Byte(), sigSize+1, maxIntroduction), 0, 3).Draw(t, "nodes")},
 		} {
 			payload, err := Encode(nil, m)
 			if err != nil {

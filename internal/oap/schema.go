@@ -42,8 +42,9 @@ var schemas = map[string]schema{
 			textField("id", 1, MaxProviderText), addrsField("overlay"), addrsField("http"), textField("region", 0, MaxProviderText).asOptional(), uintField("age", 0))),
 		bytesField("record", 1, MaxRecord).asOptional(),
 	}},
-	"error": {func() Message { return new(Error) }, []field{textField("code", 1, maxWord), textField("msg", 0, maxText)}},
-	"bye":   {func() Message { return new(Bye) }, []field{textField("reason", 0, maxText)}},
+	"introduce": {func() Message { return new(Introduce) }, []field{listField("nodes", 0, MaxIntroductions, bytesField("", sigSize+1, maxIntroduction))}},
+	"error":     {func() Message { return new(Error) }, []field{textField("code", 1, maxWord), textField("msg", 0, maxText)}},
+	"bye":       {func() Message { return new(Bye) }, []field{textField("reason", 0, maxText)}},
 }
 
 // majorType is a major type of CBOR.

@@ -7,6 +7,8 @@ import (
 	"encoding/json"
 	"fmt"
 	"os"
+	"slices"
+	"strings"
 	"testing"
 
 	"github.com/fxamacker/cbor/v2"
@@ -23,6 +25,8 @@ type vectors struct {
 	Frames   []frameVector   `json:"frames"`
 	Messages []messageVector `json:"messages"`
 	Gossip   []gossipVector  `json:"letters"`
+
+	Introductions []introductionVector `json:"introductions"`
 }
 
 type frameVector struct {
@@ -62,14 +66,26 @@ type gossipVector struct {
 	Reason string `json:"reason,omitempty"`
 }
 
+type introductionVector struct {
+	Name string `json:"name"`
+	Seed string `json:"seed,omitempty"` // of the Ed25519 key
+	Hex  string `json:"hex"`
+
+	Says string `json:"says,omitempty"`
+	Peer string `json:"peer,omitempty"` // who signed it
+
+	Error  Code   `json:"error,omitempty"`
+	Reason string `json:"reason,omitempty"`
+}
+
 func TestVectors(t *testing.T) {
 	kept := readVectors(t)
 	if testkit.Update() {
 		kept = goodVectors(t).merge(kept)
 		writeVectors(t, kept)
 	}
-	if len(kept.Frames) < 15 || len(kept.Messages) < 35 || len(kept.Gossip) < 8 {
-		t.Errorf("only %d frames, %d messages, %d letters", len(kept.Frames), len(kept.Messages), len(kept.Gossip))
+	if len(kept.Frames) < 15 || len(kept.Messages) < 35 || len(kept.Gossip) < 8 || len(kept.Introductions) < 4 {
+		t.Errorf("only %d frames, %d messages, %d letters, %d introductions", len(kept.Frames), len(kept.Messages), len(kept.Gossip), len(kept.Introductions))
 	}
 	for _, v := range kept.Frames {
 		f, err := NewReader(bytes.NewReader(unhex(t, v.Hex)), Codec{Max: MaxPayload, Compressed: v.Compressed}).Next()
@@ -97,6 +113,12 @@ func TestVectors(t *testing.T) {
 			t.Errorf("letter %q: %v\n got %+v\nwant %+v", v.Name, err, got, v)
 		}
 	}
+	for _, v := range kept.Introductions {
+		got, err := readIntroductionVector(t, v)
+		if got != v {
+			t.Errorf("introduction %q: %v\n got %+v\nwant %+v", v.Name, err, got, v)
+		}
+	}
 }
 
 // The good vectors in the file are those that this package makes today, except
@@ -111,6 +133,11 @@ func TestGoodVectorsAreWhatWeSend(t *testing.T) {
 	for _, want := range goodVectors(t).Gossip {
 		if !contains(kept.Gossip, want) {
 			t.Errorf("the file lacks the letter %+v; run go test -run Vectors -update", want)
+		}
+	}
+	for _, want := range goodVectors(t).Introductions {
+		if !contains(kept.Introductions, want) {
+			t.Errorf("the file lacks the introduction %+v; run go test -run Vectors -update", want)
 		}
 	}
 	for _, want := range goodVectors(t).Frames {
@@ -173,6 +200,22 @@ func readGossipVector(t testing.TB, v gossipVector) (gossipVector, error) {
 	return got, err
 }
 
+func readIntroductionVector(t testing.TB, v introductionVector) (introductionVector, error) {
+	t.Helper()
+	got := introductionVector{Name: v.Name, Seed: v.Seed, Hex: v.Hex}
+	i, id, err := OpenIntroduction(unhex(t, v.Hex))
+	got.Error, got.Reason = CodeOf(err), ReasonOf(err).Label()
+	if err == nil {
+		got.Says, got.Peer = diagnosed(t, unhex(t, v.Hex)[sigSize:]), id.String()
+	}
+	if err == nil && v.Seed != "" {
+		if again, err := i.Seal(ed25519.NewKeyFromSeed(unhex(t, v.Seed))); err != nil || hex.EncodeToString(again) != v.Hex {
+			t.Errorf("introduction %q: sealed again it is %x, %v", v.Name, again, err)
+		}
+	}
+	return got, err
+}
+
 // goodVectors are made by this package.
 func goodVectors(t testing.TB) vectors {
 	t.Helper()
@@ -182,6 +225,7 @@ func goodVectors(t testing.TB) vectors {
 		"`says` is the message as it is read, in the diagnostic notation of RFC 8949. Where `canonical` is given, the bytes are not in",
 		"deterministic encoding, and canonical is the message as it would be sent.",
 		"A letter's id is the BLAKE3 of msg; sig is Ed25519 over \"oap1 gossip\", a zero byte, and the id; `seed` makes the key.",
+		"An introduction is a signature of 64 bytes, over \"oap1 introduction\", a zero byte, and the BLAKE3 of what follows; `peer` has signed it.",
 		"`error` is the code that goes back to the peer, `reason` the rule that was broken.",
 	}}
 	frame := func(name string, codec Codec, f Frame) {
@@ -214,6 +258,16 @@ func goodVectors(t testing.TB) vectors {
 		good.Gossip = append(good.Gossip, gossipVector{Name: name, Seed: hex.EncodeToString(testKey.Seed()), Msg: hex.EncodeToString(g.Msg),
 			Says: diagnosed(t, g.Msg), ID: hex.EncodeToString(id[:]), Sig: hex.EncodeToString(g.Sig)})
 	}
+	for name, addrs := range map[string][]string{"two addresses": testIntroduction().Addrs, "no address": {}} {
+		i := testIntroduction()
+		i.Addrs = addrs
+		v, err := readIntroductionVector(t, introductionVector{Name: name, Seed: hex.EncodeToString(testKey.Seed()), Hex: hex.EncodeToString(sealedIntroduction(t, i))})
+		if err != nil {
+			t.Fatal(err)
+		}
+		good.Introductions = append(good.Introductions, v)
+	}
+	slices.SortFunc(good.Introductions, func(a, b introductionVector) int { return strings.Compare(a.Name, b.Name) })
 	return good
 }
 
@@ -229,6 +283,14 @@ func (v vectors) merge(older vectors) vectors {
 	}
 	for _, l := range v.Gossip {
 		names["l"+l.Name] = true
+	}
+	for _, i := range v.Introductions {
+		names["i"+i.Name] = true
+	}
+	for _, i := range older.Introductions {
+		if !names["i"+i.Name] {
+			v.Introductions = append(v.Introductions, i)
+		}
 	}
 	for _, f := range older.Frames {
 		if !names["f"+f.Name] {

@@ -101,6 +101,7 @@ KINDS = {kind: map_of({"kind": word, **shape}) for kind, shape in {
         }), 0, 32),
         "record?": octets(1, 4096),
     },
+    "introduce": {"nodes": list_of(octets(65, 1024), 0, 16)},
     "error": {"code": word, "msg": text(0, TEXT)},
     "bye": {"reason": text(0, TEXT)},
 }.items()}

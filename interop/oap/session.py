@@ -8,6 +8,7 @@ import time
 
 import ed25519
 import frame
+import introduction
 import letter
 import message
 import stream
@@ -65,6 +66,7 @@ class Session:
     def __init__(self, library, peer, compress, tell):
         # set at construction
         self.library, self.tell = library, tell
+        self.peer = peer.split("@")[0]
         self.reader = frame.Reader()
         # set by the handshake
         self.compressed, self.max_frame, self.chunk = False, MAX_FRAME, MAX_CHUNK
@@ -278,6 +280,17 @@ class Session:
         self.tell("want", ids=[id.hex() for id in said["ids"]], held=len(held))
         for id in held:
             self.push(id)
+
+    # Introductions.
+
+    def _on_introduce(self, corr, said):
+        """Section 16: the sender's own is meant for this peer, the others are signed
+        for the sender."""
+        me = letter.peer_id(self.library.key)
+        for raw in said["nodes"]:
+            read, node = introduction.decode(raw)
+            if not now() < read["until"] <= now() + 48 * 3_600_000 or letter.printed(read["via"]) not in (me, self.peer) or (letter.printed(read["via"]) == me) != (node == self.peer):
+                raise Refusal("Malformed", "message", "an introduction that is not for this session")
 
     # Objects.
 

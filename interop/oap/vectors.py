@@ -8,6 +8,7 @@ import sys
 
 import ed25519
 import frame
+import introduction
 import letter
 import message
 from blake3 import blake3
@@ -47,6 +48,14 @@ def check_letter(vector):
     expect("id", blake3(msg).hex(), vector["id"])
     expect("key", read["key"], ed25519.public(seed))
     expect("sig", letter.sign(seed, msg), sig)
+
+
+def check_introduction(vector):
+    raw = bytes.fromhex(vector["hex"])
+    read, peer = introduction.decode(raw)
+    expect("says", notation(read), vector["says"])
+    expect("peer", peer, vector["peer"])
+    expect("encoding", introduction.encode(bytes.fromhex(vector["seed"]), read), raw)
 
 
 def check_step(step):
@@ -109,7 +118,7 @@ def main(path, document):
     with open(document, encoding="utf-8") as file:
         vectors["steps"] = steps(file.read())
     tally = {"failed": 0}
-    checks = {"frames": check_frame, "messages": check_message, "letters": check_letter, "steps": check_step}
+    checks = {"frames": check_frame, "messages": check_message, "letters": check_letter, "introductions": check_introduction, "steps": check_step}
     for part, check in checks.items():
         tally[part] = len(vectors[part])
         for vector in vectors[part]:

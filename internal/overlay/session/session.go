@@ -416,7 +416,7 @@ func (s *Session) closeIfDrained() {
 // after a bye.
 func startsExchange(m oap.Message) bool {
 	switch m.(type) {
-	case *oap.Gossip, *oap.Have, *oap.Want, *oap.Start, *oap.Find, *oap.Ping:
+	case *oap.Gossip, *oap.Have, *oap.Want, *oap.Start, *oap.Find, *oap.Introduce, *oap.Ping:
 		return true
 	}
 	return false
@@ -432,6 +432,12 @@ func controlCost(m oap.Message) int {
 		return small + id*len(m.IDs)
 	case *oap.Find:
 		return small + len(m.Obj)
+	case *oap.Introduce:
+		cost := small
+		for _, one := range m.Nodes {
+			cost += len(one)
+		}
+		return cost
 	case *oap.Error:
 		return small + len(m.Msg)
 	}

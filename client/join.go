@@ -57,6 +57,7 @@ type Joined struct {
 	Share  bool        `json:"share,omitempty"`
 	Object *b3.Address `json:"object,omitempty"`
 	Folder bool        `json:"folder,omitempty"`
+	Reach  string      `json:"reach,omitempty"` // where the overlay listens from now on, so that other peers of that node reach this one; empty if nothing has changed
 }
 
 // Knock is a stranger that dialled the node and was refused.

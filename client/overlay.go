@@ -44,6 +44,8 @@ type Peer struct {
 	LastError string    `json:"last_error,omitempty"`  // why it could not be reached
 	Next      string    `json:"next,omitempty"`        // what to do about it
 	RetryIn   int64     `json:"retry_in_ms,omitempty"` // until the next try
+
+	IntroducedBy string `json:"introduced_by,omitempty"` // the IDs of the peers that introduced it, with commas between them
 }
 
 // PeerList is the answer of GET /overlay/peers.

@@ -158,6 +158,9 @@ func (j *joinCommand) Run(ctx context.Context, c *console) error {
 	default:
 		c.print("until this node stops: it keeps nothing without --persist\n")
 	}
+	if joined.Reach != "" {
+		c.notice("its other peers are introduced to this node, and reach it: %s (overlay.exchange)", sanitize([]byte(joined.Reach)))
+	}
 	if joined.Name != "" && !joined.Share {
 		name := sanitize([]byte(joined.Name))
 		c.print("it offers: name:%s@%s\n", name, sanitize([]byte(joined.ID)))

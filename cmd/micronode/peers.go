@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"net"
+	"slices"
 	"strings"
 	"time"
 
@@ -269,6 +270,7 @@ func (c *console) printPeers(peers []client.Peer) {
 		rows = append(rows, []string{sanitize([]byte(one.ID)), sanitize([]byte(one.Addr)), sanitize([]byte(one.State)), formatPQ(one), formatRTT(one)})
 	}
 	c.printTable(rows)
+	c.printIntroduced(peers)
 	for _, one := range peers {
 		if one.LastError == "" {
 			continue
@@ -280,6 +282,22 @@ func (c *console) printPeers(peers []client.Peer) {
 		if one.RetryIn > 0 {
 			c.print("  The next attempt is in %s.\n", time.Duration(one.RetryIn)*time.Millisecond)
 		}
+	}
+}
+
+// printIntroduced prints who was introduced, by each introducer.
+func (c *console) printIntroduced(peers []client.Peer) {
+	last := ""
+	sorted := slices.SortedStableFunc(slices.Values(peers), func(a, b client.Peer) int { return strings.Compare(a.IntroducedBy, b.IntroducedBy) })
+	for _, one := range sorted {
+		if one.IntroducedBy == "" {
+			continue
+		}
+		if one.IntroducedBy != last {
+			c.print("\n  introduced by %s:\n", sanitize([]byte(one.IntroducedBy)))
+		}
+		last = one.IntroducedBy
+		c.print("    %s\n", sanitize([]byte(one.ID)))
 	}
 }
 
@@ -353,7 +371,7 @@ type peersRm struct {
 
 // Help is shown by peers rm --help.
 func (peersRm) Help() string {
-	return `The connection is closed. A peer from the configuration stays: remove it from overlay.peers. The other node may still connect to this one.
+	return `The connection is closed, and nobody introduces the node again until it is added or accepted. A peer from the configuration stays: remove it from overlay.peers. The nodes that it has introduced are removed, too.
 
 Example:
 

@@ -62,6 +62,35 @@ func TestPeersAreShown(t *testing.T) {
 	newTestConsole(t).expect(t, t.Context(), fault.NotFound.Exit(), []string{"peers"})
 }
 
+// Who was introduced is shown by introducer, and who is nearby with the command that
+// accepts it. No text of a stranger reaches the terminal as it is.
+func TestFriendsOfFriendsAndNodesNearbyAreShown(t *testing.T) {
+	fakeNode(t, map[string]http.HandlerFunc{
+		"GET /overlay/peers":  respondJSON(http.StatusOK, `{"peers":[{"id":"abc","state":"active","introduced_by":"hub"},{"id":"def","state":"active"},{"id":"ghi","state":"active","introduced_by":"hub"}]}`),
+		"GET /overlay/knocks": respondJSON(http.StatusOK, `{"knocks":[]}`),
+		"GET /overlay/nearby": respondJSON(http.StatusOK, `{"nearby":[{"id":"jkl","addrs":["10.0.0.9:9500","10.0.1.9:9500\u001b[2J"],"last":"2026-01-02T03:04:05Z","accept":"micronode peers accept jkl"}]}`),
+	})
+	s := newTestConsole(t)
+	s.expect(t, t.Context(), 0, []string{"peers"})
+	for _, want := range []string{"\n  introduced by hub:\n    abc\n    ghi\n", "\n  jkl is nearby, at 10.0.0.9:9500, 10.0.1.9:9500\\x1b[2J\n", "accept this node there: micronode peers accept jkl\n"} {
+		if !strings.Contains(s.stdout.String(), want) {
+			t.Errorf("%q is not in\n%s", want, &s.stdout)
+		}
+	}
+	s = newTestConsole(t)
+	s.expect(t, t.Context(), 0, []string{"peers", "nearby"})
+	if text := s.stdout.String(); !strings.Contains(text, "jkl") || strings.Contains(text, "\x1b") {
+		t.Errorf("%q", text)
+	}
+	fakeNode(t, map[string]http.HandlerFunc{"GET /overlay/nearby": respondJSON(http.StatusOK, `{"nearby":null}`)})
+	newTestConsole(t).expect(t, t.Context(), 0, []string{"peers", "nearby"}, "no other node is nearby")
+	s = newTestConsole(t)
+	s.expect(t, t.Context(), 0, []string{"peers", "nearby", "--json"})
+	if s.stdout.String() != "[]\n" {
+		t.Errorf("nobody nearby is %q", &s.stdout)
+	}
+}
+
 func TestPeersAreAddedAndRemoved(t *testing.T) {
 	var asked []string
 	fakeNode(t, map[string]http.HandlerFunc{

@@ -88,6 +88,7 @@ var subpackages = map[string]string{
 	"internal/edge/pack/mbtiles":   "internal/edge/pack",
 	"internal/edge/fill":           "internal/edge",
 	"internal/edge/fill/freshness": "internal/edge/fill",
+	"internal/overlay/introduce":   "internal/overlay",
 	"internal/overlay/nearby":      "internal/overlay",
 	"internal/overlay/session":     "internal/overlay",
 	"internal/overlay/gossip":      "internal/overlay",

@@ -15,11 +15,12 @@ import (
 
 // Config is the section [overlay] of the configuration.
 type Config struct {
-	Addr   string        `toml:"addr" doc:"The listen address of the overlay. Empty: no listener; the node only dials others." restart:"true"`
-	Peers  []string      `toml:"peers" doc:"Nodes to keep a session with, as ID@HOST:PORT. They may dial this node, too."`
-	LAN    bool          `toml:"lan" doc:"Find nodes in the private networks of this machine by DNS-SD, and be found there; with the default address, listen in them. Nobody is connected without having been accepted on both sides." restart:"true"`
-	Open   bool          `toml:"open" doc:"Accept nodes that are not in the configuration. Only on loopback." restart:"true"`
-	Tokens config.Secret `toml:"tokens" doc:"Tokens for peers that do not know this node: ID=TOKEN, separated by commas." restart:"true"`
+	Addr     string        `toml:"addr" doc:"The listen address of the overlay. Empty: no listener; the node only dials others." restart:"true"`
+	Peers    []string      `toml:"peers" doc:"Nodes to keep a session with, as ID@HOST:PORT. They may dial this node, too."`
+	LAN      bool          `toml:"lan" doc:"Find nodes in the private networks of this machine by DNS-SD, and be found there; with the default address, listen in them. Nobody is connected without having been accepted on both sides." restart:"true"`
+	Exchange bool          `toml:"exchange" doc:"Introduce the peers that were named here to each other, be introduced by them, and keep sessions with nodes that they introduce, so that the network stays one without any of them. Set it to false in a private network. Where a registry lists the nodes, nobody is introduced." restart:"true"`
+	Open     bool          `toml:"open" doc:"Accept nodes that are not in the configuration. Only on loopback." restart:"true"`
+	Tokens   config.Secret `toml:"tokens" doc:"Tokens for peers that do not know this node: ID=TOKEN, separated by commas." restart:"true"`
 
 	PQ            string          `toml:"pq" enum:"hybrid,required" doc:"Post-quantum key exchange: hybrid (used if the peer supports it; otherwise classical, and reported) or required." restart:"true"`
 	Handshake     config.Duration `toml:"handshake" doc:"The deadline of a handshake, TLS included." seed:"overlay.handshake_timeout" restart:"true"`
@@ -48,7 +49,7 @@ type PeerSection struct {
 func DefaultConfig() Config {
 	s, p := session.DefaultConfig(), session.DefaultPeerConfig()
 	return Config{
-		Addr: "127.0.0.1:9500", Peers: []string{},
+		Addr: "127.0.0.1:9500", Peers: []string{}, Exchange: true,
 		PQ: s.PQ, Handshake: s.Handshake, Progress: s.Progress, Write: s.Write, Idle: s.Idle,
 		MaxConns: s.MaxConns, HandshakeRate: s.HandshakeRate, Compress: s.Compress,
 		Peer:   PeerSection{InflightFrames: p.InflightFrames, MaxRPS: p.MaxRPS, QueueBytes: p.QueueBytes, TotalBytes: p.TotalBytes, Topics: 128, Streams: 16},

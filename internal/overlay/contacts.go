@@ -45,9 +45,10 @@ type guest struct {
 
 // The sources of contacts, besides each PeerSource.
 const (
-	fromConfig   = "config"
-	fromOperator = "added"
-	fromShares   = "shares" // nodes that share something with this one, until they refuse it
+	fromConfig        = "config"
+	fromOperator      = "added"
+	fromIntroductions = "introductions" // friends of friends
+	fromShares        = "shares"        // nodes that share something with this one, until they refuse it
 )
 
 func newContactBook(onChange func([]Contact)) *contactBook {
@@ -205,8 +206,8 @@ func (b *contactBook) merge() []Contact {
 	merged := map[oap.PeerID]Contact{}
 	for _, source := range slices.Sorted(maps.Keys(b.bySource)) {
 		for _, one := range b.bySource[source] {
-			have := merged[one.ID]
-			have.ID = one.ID
+			have, twice := merged[one.ID]
+			have.ID, have.Introduced = one.ID, one.Introduced && (have.Introduced || !twice)
 			for _, addr := range one.Addrs {
 				if !slices.Contains(have.Addrs, addr) {
 					have.Addrs = append(have.Addrs[:len(have.Addrs):len(have.Addrs)], addr)
@@ -227,6 +228,50 @@ func (b *contactBook) merge() []Contact {
 
 // add adds a contact for the operator, and reports whether it is new.
 func (b *contactBook) add(one Contact) (created bool) { return b.addTo(fromOperator, one) }
+
+// byOperator reports whether the operator has named a peer.
+func (b *contactBook) byOperator(id oap.PeerID) bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	is := func(c Contact) bool { return c.ID == id }
+	return slices.ContainsFunc(b.bySource[fromConfig], is) || slices.ContainsFunc(b.bySource[fromOperator], is)
+}
+
+// onlyIntroduced reports whether a peer is known by introductions alone.
+func (b *contactBook) onlyIntroduced(id oap.PeerID) bool {
+	is := func(c Contact) bool { return c.ID == id }
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	for source, list := range b.bySource {
+		if source != fromIntroductions && slices.ContainsFunc(list, is) {
+			return false
+		}
+	}
+	return slices.ContainsFunc(b.bySource[fromIntroductions], is)
+}
+
+// listed reports whether another source than this node and its operator names
+// peers: a registry.
+func (b *contactBook) listed() bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	for source, list := range b.bySource {
+		if len(list) > 0 && !slices.Contains([]string{fromConfig, fromOperator, fromShares, fromIntroductions}, source) {
+			return true
+		}
+	}
+	return false
+}
+
+// joinedElsewhere reports whether this node has joined one on another machine by an
+// invitation.
+func (b *contactBook) joinedElsewhere() bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return slices.ContainsFunc(b.bySource[fromOperator], func(c Contact) bool {
+		return b.tokens[c.ID] != "" && slices.ContainsFunc(c.Addrs, func(addr string) bool { return !loopback(addr) })
+	})
+}
 
 // addTo adds a contact to a source, and reports whether no source names it yet.
 func (b *contactBook) addTo(source string, one Contact) (created bool) {

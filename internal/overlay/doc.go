@@ -26,6 +26,7 @@
 // Peers come from the configuration, from `micronode peers add`, and from every
 // [PeerSource] that the node passes in. Package nearby finds nodes in private
 // networks, if the operator wants that; they are strangers until he accepts them.
+// Package introduce makes peers of a peer known, unless the network is private.
 // These are dialled, and these may dial this node. A stranger is refused,
 // unless it shows a token with the scope overlay:join, or the overlay is open,
 // which only a loopback listener may be.

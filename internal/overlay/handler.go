@@ -17,6 +17,7 @@ func (h *sessionHandler) Opened(s *session.Session) {
 	h.streams.Opened(s)
 	h.queries.Opened(s)
 	h.engine.Opened(s)
+	h.introductions.dirty.Store(true)
 	h.emit(Event{Type: SessionOpened, Peer: s.Peer(), Addr: s.Addr(), PQ: s.PQ()})
 }
 
@@ -25,6 +26,7 @@ func (h *sessionHandler) Closed(s *session.Session, err error) {
 	h.engine.Closed(s)
 	h.streams.Closed(s)
 	h.queries.Closed(s)
+	h.introductions.closed(s.Serial())
 	if oap.ReasonOf(err) == oap.BadSig {
 		h.emit(Event{Type: AuthFailure, Peer: s.Peer(), Addr: s.Addr(), PQ: s.PQ(), Detail: err.Error()})
 	}
@@ -49,6 +51,8 @@ func (h *sessionHandler) Message(s *session.Session, in session.Incoming) error 
 		h.engine.HandleWant(s, m.IDs)
 	case *oap.Find, *oap.Found:
 		h.queries.Message(s, in)
+	case *oap.Introduce:
+		(*Overlay)(h).handleIntroduce(s, m)
 	case *oap.Error:
 		return h.handleError(s, in, m)
 	default:

@@ -42,7 +42,7 @@ func (o *Overlay) Routes() []ingress.Route {
 		},
 		{
 			Service: service, Methods: []string{http.MethodDelete}, Pattern: "/overlay/peers/{id}", Handler: o.handleRemovePeer, Class: ingress.Control, Scope: "admin",
-			Docs: ingress.Docs{Summary: "Remove a peer that was added", Responses: []ingress.Response{{Status: http.StatusNoContent}},
+			Docs: ingress.Docs{Summary: "Remove a peer that was added or introduced", Responses: []ingress.Response{{Status: http.StatusNoContent}},
 				Params: []ingress.Param{{Name: "id", In: "path", Type: "string", Required: true, Doc: "The peer ID."}},
 				Kinds:  []fault.Kind{fault.Malformed, fault.NotFound, fault.Conflict}},
 		},
@@ -82,7 +82,13 @@ type peersResponse struct {
 }
 
 // Peers lists every node that is named or connected.
-func (o *Overlay) Peers() []session.PeerState { return o.sessions.Peers() }
+func (o *Overlay) Peers() []session.PeerState {
+	list, by := o.sessions.Peers(), o.introducers()
+	for i := range list {
+		list[i].IntroducedBy = by[list[i].ID]
+	}
+	return list
+}
 
 func (o *Overlay) handleAddPeer(w http.ResponseWriter, r *http.Request) error {
 	var request client.PeerRequest
@@ -120,6 +126,7 @@ func (o *Overlay) AddPeer(contact Contact) (created bool, err error) {
 		return false, &fault.Error{Op: op, Kind: fault.QuotaExceeded, Detail: "the maximum number of peers is reached",
 			Next: "Remove one with `micronode peers rm`."}
 	}
+	o.allowIntroduced(contact.ID)
 	return o.contacts.add(contact), nil
 }
 
@@ -128,7 +135,7 @@ func (o *Overlay) handleRemovePeer(w http.ResponseWriter, r *http.Request) error
 	if err != nil {
 		return err
 	}
-	if err := o.contacts.remove(id); err != nil {
+	if err := o.removePeer(id); err != nil {
 		return err
 	}
 	o.invitations.remove(id)
@@ -136,6 +143,15 @@ func (o *Overlay) handleRemovePeer(w http.ResponseWriter, r *http.Request) error
 		return err
 	}
 	w.WriteHeader(http.StatusNoContent)
+	return nil
+}
+
+// removePeer removes a peer that was added or introduced.
+func (o *Overlay) removePeer(id oap.PeerID) error {
+	if err := o.contacts.remove(id); err != nil && !o.contacts.onlyIntroduced(id) {
+		return err
+	}
+	o.forgetIntroduced(id)
 	return nil
 }
 

@@ -228,8 +228,16 @@ func (o *Overlay) Join(ctx context.Context, with invitation.Invitation) (client.
 		return client.Joined{}, err
 	}
 	o.knocks.forget(with.Peer)
+	o.allowIntroduced(with.Peer)
+	opened := false
+	if o.needsReach(time.Now()) {
+		opened, _ = o.openReach(ctx) // the two are connected all the same; the reason is where the node listens
+	}
 	state := o.sessions.PeerOf(contact)
 	joined := client.Joined{ID: state.ID.String(), Addr: state.Addr, PQ: state.PQ, Name: with.Name, Kept: !with.Share && o.keepsPeers(), Share: with.Share, Folder: with.Folder}
+	if opened {
+		joined.Reach = o.describeReach()
+	}
 	if with.Share {
 		joined.Object = &with.Object
 	}

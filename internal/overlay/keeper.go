@@ -9,6 +9,7 @@ import (
 	"micronode/fault"
 	"micronode/internal/flow"
 	"micronode/internal/oap"
+	"micronode/internal/overlay/introduce"
 	"micronode/internal/overlay/session"
 )
 
@@ -37,6 +38,9 @@ func (k *keeper) changed() { k.dirty.Store(k.keep != nil) }
 type keptPeers struct {
 	Peers       []keptPeer       `json:"peers"`
 	Invitations []openInvitation `json:"invitations"`
+
+	Introduced []introduce.Node `json:"introduced,omitempty"`
+	Removed    []oap.PeerID     `json:"removed,omitempty"` // by the operator: nobody introduces them again
 }
 
 type keptPeer struct {
@@ -71,14 +75,20 @@ func (o *Overlay) savePeers(ctx context.Context) error {
 	if !o.keeper.dirty.Swap(false) {
 		return nil // another caller has kept it with its own
 	}
-	text, err := json.MarshalIndent(keptPeers{o.contacts.kept(), o.invitations.all(time.Now())}, "", "  ")
+	text, err := o.keptText()
 	if err == nil {
-		err = o.keeper.keep(ctx, append(text, '\n'))
+		err = o.keeper.keep(ctx, text)
 	}
 	if err != nil {
 		o.keeper.dirty.Store(true)
 	}
 	return fault.Wrap("overlay.keep", err)
+}
+
+// keptText is what is kept.
+func (o *Overlay) keptText() ([]byte, error) {
+	text, err := json.MarshalIndent(keptPeers{o.contacts.kept(), o.invitations.all(time.Now()), o.introductions.book.Introduced(), o.introductions.book.Refused()}, "", "  ")
+	return append(text, '\n'), err
 }
 
 // keepInterval is how soon a change that came from outside is kept.
@@ -120,6 +130,8 @@ func (o *Overlay) loadKept(text []byte) error {
 	}
 	o.invitations.restore(kept.Invitations)
 	o.contacts.restore(kept.Peers)
+	o.introductions.book.Restore(kept.Introduced, kept.Removed, time.Now())
+	o.updateIntroduced()
 	return nil
 }
 

@@ -10,6 +10,7 @@ import (
 	"micronode/internal/observe"
 	"micronode/internal/overlay/ask"
 	"micronode/internal/overlay/gossip"
+	"micronode/internal/overlay/introduce"
 	"micronode/internal/overlay/nearby"
 	"micronode/internal/overlay/session"
 	"micronode/internal/overlay/stream"
@@ -40,6 +41,9 @@ type metrics struct {
 
 	// nodes nearby
 	nearby *prometheus.CounterVec
+
+	// friends of friends
+	introductions *prometheus.CounterVec
 
 	// questions
 	questions      *prometheus.CounterVec
@@ -75,11 +79,12 @@ func newMetrics(instruments *observe.Instruments) *metrics {
 		questions: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "overlay_questions_total", Help: "Questions that ended, by direction (tx: sent by this node) and outcome.",
 		}, []string{"dir", "outcome"}),
-		nearby:   vector("overlay_nearby_total", "What nodes of private networks announced, by outcome.", "outcome"),
-		unsent:   counter("overlay_answers_unsaid_total", "Answers and refusals that were not sent: the queue was full, or the deadline had passed."),
-		strays:   counter("overlay_answers_stray_total", "Unexpected answers of peers: late, duplicate, or without a question."),
-		pruned:   counter("gossip_peers_spared_total", "Times that a busy peer was pruned."),
-		rejected: map[oap.Reason]prometheus.Counter{},
+		nearby:        vector("overlay_nearby_total", "What nodes of private networks announced, by outcome.", "outcome"),
+		introductions: vector("overlay_introductions_total", "What peers said of themselves and of other nodes, by outcome.", "outcome"),
+		unsent:        counter("overlay_answers_unsaid_total", "Answers and refusals that were not sent: the queue was full, or the deadline had passed."),
+		strays:        counter("overlay_answers_stray_total", "Unexpected answers of peers: late, duplicate, or without a question."),
+		pruned:        counter("gossip_peers_spared_total", "Times that a busy peer was pruned."),
+		rejected:      map[oap.Reason]prometheus.Counter{},
 	}
 	rejects := vector("frame_reject_total", "Frames and messages that broke a rule, by rule.", "reason")
 	for _, reason := range oap.Reasons() {
@@ -87,7 +92,7 @@ func newMetrics(instruments *observe.Instruments) *metrics {
 	}
 	m.initSeries()
 	instruments.Register(m.opened, m.closed, m.handshakeTimeouts, m.failed, m.negotiated, m.frames, m.bytes, m.messages, m.dropped, m.pruned,
-		m.streamEnds, m.streamBytes, m.resumed, m.corrupt, m.questions, m.unsent, m.strays, m.nearby, rejects)
+		m.streamEnds, m.streamBytes, m.resumed, m.corrupt, m.questions, m.unsent, m.strays, m.nearby, m.introductions, rejects)
 	return m
 }
 
@@ -126,6 +131,9 @@ func (m *metrics) initSeries() {
 	}
 	for _, outcome := range nearby.Outcomes() {
 		m.nearby.WithLabelValues(string(outcome))
+	}
+	for _, outcome := range introduce.Outcomes() {
+		m.introductions.WithLabelValues(string(outcome))
 	}
 	for _, op := range []string{"read", "write", "idle", "handshake", "connect"} {
 		m.instruments.IOTimeouts.WithLabelValues(op)

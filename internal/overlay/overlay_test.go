@@ -70,6 +70,7 @@ func startNode(t *testing.T, change func(*Spec)) *testNode {
 	spec := Spec{Config: DefaultConfig(), Key: newKey(t), Skew: 2 * time.Minute, Store: m.store, Metrics: m.metrics, Readiness: m.readiness}
 	spec.Config.Addr = "127.0.0.1:0"
 	spec.Config.HandshakeRate = 10_000 // all nodes have one address
+	spec.Config.Exchange = false       // a network has the shape that its test gives it
 	// On a machine that is busy with other things, a handshake takes seconds, and
 	// a peer that the test plays is silent while the test does something else.
 	spec.Config.Handshake, spec.Config.Progress, spec.Config.Write, spec.Config.Idle = time.Minute, time.Minute, time.Minute, time.Minute

@@ -14,9 +14,9 @@ import (
 
 // reach is from where the overlay can be reached. An address that the operator
 // has set is never changed. A default one is on loopback, until the operator
-// invites somebody, or wants to be found in private networks: then it is on all
-// addresses of the machine, for as long as an invitation is open or a peer is known
-// that came by one. See ADR 56.
+// invites somebody, joins a node on another machine whose other peers are to reach
+// this one, or wants to be found in private networks. Then it is on all addresses of
+// the machine, for as long as that lasts. See ADR 56.
 type reach struct {
 	lane *flow.Lane  // one change at a time
 	wide atomic.Bool // the listener is on all addresses, because of an invitation
@@ -28,7 +28,7 @@ func newReach(inv *flow.Inventory) *reach {
 
 // needsReach reports whether somebody on another machine may come.
 func (o *Overlay) needsReach(now time.Time) bool {
-	return o.config.LAN || o.invitations.needsReach(now) || o.contacts.hasInvited()
+	return o.config.LAN || o.invitations.needsReach(now) || o.contacts.hasInvited() || o.introduces() && o.contacts.joinedElsewhere()
 }
 
 // moves reports whether the listener is at a default address, which may change.

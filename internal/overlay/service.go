@@ -22,6 +22,7 @@ import (
 	"micronode/internal/observe"
 	"micronode/internal/overlay/ask"
 	"micronode/internal/overlay/gossip"
+	"micronode/internal/overlay/introduce"
 	"micronode/internal/overlay/nearby"
 	"micronode/internal/overlay/session"
 	"micronode/internal/overlay/stream"
@@ -95,6 +96,9 @@ type Overlay struct {
 	invitations *invitationTable
 	knocks      *knockList
 	lan         *nearby.Beacon // nil without overlay.lan
+
+	introductions *introductions
+
 	keeper      *keeper
 	reach       *reach
 	events      *flow.Bus[Event]
@@ -149,6 +153,7 @@ func New(inv *flow.Inventory, to *supervise.Supervisor, in Stages, spec Spec) (*
 	o.contacts = newContactBook(o.sessions.SetContacts)
 	o.invitations, o.knocks, o.keeper, o.reach = newInvitationTable(), newKnockList(), newKeeper(inv, spec.Keep), newReach(inv)
 	o.makeLAN()
+	o.introductions = newIntroductions(introduce.Spec{Self: o.ID(), Skew: spec.Skew, Count: o.countIntroduction})
 	if err := o.setConfigPeers(spec.Config); err != nil {
 		return nil, err
 	}
@@ -230,6 +235,7 @@ func (o *Overlay) Add(to *supervise.Supervisor, in Stages, audit func(Event)) er
 	add("overlay audit", in.State, func(ctx context.Context) error { heard.ForEach(ctx, audit); return nil }, supervise.CloseOnDrain(o.events.Close))
 	add("overlay sessions", in.State, o.watch, o.drainSessions)
 	add("overlay peers", in.State, o.keepPeers, nil)
+	add("overlay introductions", in.State, o.runIntroductions, nil)
 	add("overlay repair", in.Workers, o.engine.Maintain, nil)
 	add("overlay dialer", in.Intake, o.sessions.RunDialers, nil)
 	if o.config.Addr != "" {
@@ -367,6 +373,7 @@ func (o *Overlay) admitToken(peer session.Candidate, now time.Time) error {
 		case share:
 			o.contacts.addGuest(peer.ID, peer.Token, now)
 		default:
+			o.allowIntroduced(peer.ID)
 			o.contacts.addInvited(peer.ID)
 		}
 		o.keeper.changed()

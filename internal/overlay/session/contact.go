@@ -15,6 +15,8 @@ import (
 type Contact struct {
 	ID    oap.PeerID
 	Addrs []string // host:port, the likeliest first; empty if the peer is known, but dials us
+
+	Introduced bool // by a peer: the operator has not named it, so it is dialled less often
 }
 
 // ParseContact parses ID@HOST:PORT. Several addresses are separated by commas.

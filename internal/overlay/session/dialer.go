@@ -19,8 +19,9 @@ import (
 var dialBackoff = flow.Backoff{Min: 50 * time.Millisecond, First: 100 * time.Millisecond, Max: 2 * time.Second, FullJitter: true}
 
 const (
-	maxRefusedBackoff = 30 * time.Second // instead of Max, after a permanent refusal
+	maxRefusedBackoff = 30 * time.Second // instead of Max, after a permanent refusal, and for a friend of a friend
 	stableAfter       = 10 * time.Second // a session that lasted this long resets the backoff
+	introducedPause   = 3 * time.Second  // before the first dial of a friend of a friend, who hears of this node up to two seconds later
 )
 
 // retryDialer is how long until a dialer for which there was no task is started
@@ -169,6 +170,9 @@ func (d *dialer) run(own context.Context) error {
 	ctx, cancel := flow.Join(d.ctx, own)
 	defer cancel()
 	defer d.owner.removeDialer(d)
+	if d.contact.Introduced {
+		d.pause(ctx, introducedPause)
+	}
 	for ctx.Err() == nil && !d.owner.isDraining() {
 		s := d.owner.sessionOf(d.contact.ID)
 		if s == nil {
@@ -228,12 +232,17 @@ func (d *dialer) awaitEnd(ctx context.Context, s *Session) {
 // ends or the drain begins.
 func (d *dialer) backOff(ctx context.Context, err error) {
 	backoff := dialBackoff
-	if isPermanent(err) {
+	if isPermanent(err) || d.contact.Introduced {
 		backoff.Max = maxRefusedBackoff
 	}
 	pause := backoff.Delay(d.failures)
 	d.failures++
 	d.setState(stateBackoff, "", err, time.Now().Add(pause))
+	d.pause(ctx, pause)
+}
+
+// pause waits, until ctx ends or the drain begins.
+func (d *dialer) pause(ctx context.Context, pause time.Duration) {
 	timer := time.NewTimer(pause)
 	defer timer.Stop()
 	select {

@@ -22,6 +22,8 @@ type PeerState struct {
 	LastErr string     `json:"last_error,omitempty"`  // of the last dial
 	Next    string     `json:"next,omitempty"`        // what to do about it
 	RetryIn int64      `json:"retry_in_ms,omitempty"` // milliseconds until the next dial is due; 0 if none is
+
+	IntroducedBy string `json:"introduced_by,omitempty"` // the IDs of the peers that introduced it, with commas between them
 }
 
 // Peers lists contacts and sessions, sorted by ID. A contact is listed as soon as

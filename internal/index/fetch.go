@@ -206,6 +206,9 @@ type fetchSource struct {
 	// What a source of parts has besides: all of the object in order, and parts.
 	openWhole func(ctx context.Context) (objectBody, error)
 	part      openPart
+
+	// What a peer has besides that may be fetching the object itself; nil of others.
+	parts func(ctx context.Context) (oap.Parts, error)
 }
 
 // fetchSources lists the sources of an object, best first: sessions, then
@@ -220,10 +223,10 @@ func (x *Index) fetchSources(allowed *allowance, address b3.Address, ranked []ra
 			continue
 		}
 		if id, err := oap.ParsePeerID(p.ID); err == nil && connected[p.ID] {
-			part := func(ctx context.Context, view oap.View, from, length int64) (io.ReadCloser, error) {
+			part := openPart(func(ctx context.Context, view oap.View, from, length int64) (io.ReadCloser, error) {
 				return x.spec.Overlay.OpenPart(ctx, address, id, view, from, length)
-			}
-			sessions = append(sessions, fetchSource{id: p.ID, blameKey: p.ID, label: "from the peer " + p.ID, part: part,
+			})
+			sessions = append(sessions, fetchSource{id: p.ID, blameKey: p.ID, label: peerLabel(p.ID), part: part, parts: part.parts,
 				open: func(ctx context.Context) (objectBody, error) {
 					body, err := part(ctx, oap.Whole, 0, int64(head))
 					return objectBody{ReadCloser: body, size: store.Unknown, head: head}, err
@@ -256,6 +259,9 @@ func (x *Index) fetchSources(allowed *allowance, address b3.Address, ranked []ra
 		return lied
 	})
 }
+
+// peerLabel is the label of a peer that there is a session with.
+func peerLabel(id string) string { return "from the peer " + id }
 
 // connectedPeers is the peers that there is a session with, by their text form.
 func (x *Index) connectedPeers() map[string]bool {

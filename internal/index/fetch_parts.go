@@ -53,6 +53,17 @@ const transferPatience = 75 * time.Second
 // are not verified. A length of 0 is all.
 type openPart func(ctx context.Context, view oap.View, from, length int64) (io.ReadCloser, error)
 
+// parts asks the source for what it has of an object that it may be fetching.
+func (open openPart) parts(ctx context.Context) (oap.Parts, error) {
+	body, err := open(ctx, oap.Here, 0, 0)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = body.Close() }() // it was read, or the error is known
+	text, err := io.ReadAll(io.LimitReader(body, oap.PartsSize(maxProvenBytes)+1))
+	return oap.Parts(text), err
+}
+
 // receive stores the object that one source has begun to send: its head whole,
 // and then, if there is more, in parts from all sources.
 func (x *Index) receive(ctx context.Context, address b3.Address, opened *fetchAttempt, sources []fetchSource) (store.Info, bool, error) {
@@ -111,7 +122,7 @@ func (x *Index) transfer(ctx context.Context, address b3.Address, first fetchSou
 	arrival := new(store.Arrival)
 	_, keeps := x.spec.Store.(keeper)
 	spec := transfer.Spec{
-		Address: address, Size: size, Tree: tree, Head: head, Sources: x.partSources(address, sources), Arrival: arrival, Patience: transferPatience, Keeps: keeps, Go: x.racers.Go, Limited: x.isLimited,
+		Address: address, Size: size, Tree: tree, Self: peerLabel(x.selfText), Head: head, Sources: x.partSources(address, sources), Arrival: arrival, Patience: transferPatience, Keeps: keeps, Go: x.racers.Go, Limited: x.isLimited,
 		More: func(ctx context.Context) []transfer.Source {
 			return x.partSources(address, x.fetchSources(x.newAllowance(), address, x.findAllProviders(ctx, address)))
 		},
@@ -159,7 +170,7 @@ func (x *Index) partSources(address b3.Address, sources []fetchSource) (list []t
 		if one.part == nil {
 			continue
 		}
-		list = append(list, transfer.Source{ID: one.label, Label: one.label, Open: func(ctx context.Context, from, length int64) (io.ReadCloser, error) {
+		list = append(list, transfer.Source{ID: one.label, Label: one.label, Parts: one.parts, Open: func(ctx context.Context, from, length int64) (io.ReadCloser, error) {
 			return one.part(ctx, oap.Whole, from, length)
 		}, Blame: func(err error) { x.recordOffence(one, offenceIn(err)+" "+address.String()) }})
 	}

@@ -24,6 +24,7 @@ import (
 	"micronode/internal/observe"
 	"micronode/internal/overlay/gossip"
 	"micronode/internal/overlay/session"
+	"micronode/internal/overlay/stream"
 	"micronode/internal/store"
 	"micronode/internal/supervise"
 	"micronode/internal/testkit"
@@ -330,6 +331,44 @@ func TestTheFilesOfAFolderComeOverTheOverlay(t *testing.T) {
 			t.Errorf("%s: %d bytes, %v", name, len(got), err)
 		}
 	}
+}
+
+// halfHere is an object that a node fetches, and of which it has some parts.
+type halfHere struct {
+	stream.Source
+	parts oap.Parts
+}
+
+func (h halfHere) Parts() oap.Parts    { return h.parts }
+func (h halfHere) Tree() b3.Outboard   { return nil }
+func (h halfHere) Close() (none error) { return nil }
+
+// A peer is told which parts of an object are here: some while it is fetched, all
+// of what is stored, and none of what is neither.
+func TestANodeSaysWhichPartsItHas(t *testing.T) {
+	arriving, parts := b3.Of([]byte("arriving")), oap.NewParts(5<<20)
+	parts.Add(0, 2<<20, 5<<20, false)
+	a, b := startNode(t, func(s *Spec) {
+		s.Arriving = func(_ context.Context, address b3.Address) (Arriving, error) {
+			if address != arriving {
+				return nil, fault.New("test", fault.NotFound, "it is not on its way")
+			}
+			return halfHere{parts: parts}, nil
+		}
+	}), startNode(t, func(*Spec) {})
+	connectNodes(t, a, b)
+	stored, _, err := a.store.Put(t.Context(), bytes.NewReader(make([]byte, 3<<20)), store.PutOptions{Size: 3 << 20})
+	testkit.Must(t, err)
+	for address, want := range map[b3.Address]oap.Parts{arriving: parts, stored.Address: oap.AllParts(3 << 20)} {
+		body, err := b.OpenPart(t.Context(), address, a.ID(), oap.Here, 0, 0)
+		testkit.Must(t, err)
+		got, err := io.ReadAll(body)
+		if err := errors.Join(err, body.Close()); err != nil || !bytes.Equal(got, want) {
+			t.Errorf("%x, %v; want %x", got, err, want)
+		}
+	}
+	_, err = b.OpenPart(t.Context(), b3.Of([]byte("absent")), a.ID(), oap.Here, 0, 0)
+	testkit.WantKind(t, err, fault.NotFound, "what is neither here nor on its way")
 }
 
 // So many peers may ask for the files of a folder at a time; the next one waits,

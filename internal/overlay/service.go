@@ -1,6 +1,7 @@
 package overlay
 
 import (
+	"bytes"
 	"cmp"
 	"context"
 	"crypto/ed25519"
@@ -174,7 +175,7 @@ func (o *Overlay) makeComponents(inv *flow.Inventory, to *supervise.Supervisor, 
 	o.trees = flow.NewPermits(inv, flow.PermitsSpec{Service: service, Name: "trees", Cap: maxTrees, Waiting: maxTreesWaiting, From: "peers", To: "store"})
 	o.folders = flow.NewPermits(inv, flow.PermitsSpec{Service: service, Name: "folders", Cap: maxFolders, Waiting: maxFoldersWaiting, From: "peers", To: "store"})
 	o.streams = stream.New(inv, stream.Spec{
-		Open: o.openObject, OpenTree: o.openTree, OpenFiles: o.openFiles, PerPeer: o.config.Peer.Streams, Patience: o.config.Progress, Senders: givers, Counters: o.metrics.streams(),
+		Open: o.openObject, OpenTree: o.openTree, OpenFiles: o.openFiles, OpenParts: o.openParts, PerPeer: o.config.Peer.Streams, Patience: o.config.Progress, Senders: givers, Counters: o.metrics.streams(),
 	})
 	o.queries = ask.New(inv, ask.Spec{Answer: o.spec.Answer, Answerers: answerers, Counters: o.metrics.asks()})
 	o.sessions, err = session.New(inv, session.Spec{
@@ -431,6 +432,7 @@ func (o *Overlay) checkGuest(one guestSession, now time.Time) error {
 type Arriving interface {
 	stream.Source
 	Tree() b3.Outboard
+	Parts() oap.Parts // which are here
 }
 
 // openObject opens an object for a peer that asks for it. One that is arriving is
@@ -478,6 +480,27 @@ func (o *Overlay) openTree(ctx context.Context, address b3.Address) (stream.Sour
 	}
 	return nil, err
 }
+
+// openParts opens which parts of an object that is arriving are here. Whoever asks
+// has been told that one of them is not.
+func (o *Overlay) openParts(ctx context.Context, address b3.Address) (stream.Source, error) {
+	handle, err := o.spec.Store.Open(ctx, address)
+	if err == nil {
+		defer func() { _ = handle.Close() }() // it was not read
+		return partsSource{bytes.NewReader(oap.AllParts(handle.Size()))}, nil
+	}
+	arriving := o.openArriving(ctx, address, err)
+	if arriving == nil {
+		return nil, err
+	}
+	defer func() { _ = arriving.Close() }() // it was not read
+	return partsSource{bytes.NewReader(arriving.Parts())}, nil
+}
+
+// partsSource is which parts of an object are here.
+type partsSource struct{ *bytes.Reader }
+
+func (partsSource) Close() error { return nil }
 
 // arrivingTree is the tree of an object that is arriving.
 type arrivingTree struct {

@@ -8,6 +8,7 @@ import (
 
 	"micronode/b3"
 	"micronode/fault"
+	"micronode/internal/oap"
 	"micronode/internal/store"
 )
 
@@ -43,6 +44,9 @@ func NewHere(ctx context.Context, t *Transfer, open func(ctx context.Context, a 
 // Tree returns the tree of the object, all of which is proven. It must not be
 // changed.
 func (h *Arriving) Tree() b3.Outboard { return h.transfer.spec.Tree }
+
+// Parts returns which parts of the object are here, and which are on their way.
+func (h *Arriving) Parts() oap.Parts { return h.transfer.Parts() }
 
 // OnClose sets what is called when the handle is closed.
 func (h *Arriving) OnClose(call func()) *Arriving {

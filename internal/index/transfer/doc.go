@@ -7,6 +7,11 @@
 // behind the last verified group, so no byte moves twice but what was under
 // way. A free lane takes a run over from one that is much slower than itself.
 //
+// Nodes that fetch the same object at the same time get it from each other. Each
+// says which parts it has ([Transfer.Parts]), and asks a source that has
+// everything for what nobody else has or gets. Then more runs are under way, in
+// an order that is not that of the object.
+//
 // A source that sends wrong bytes is dropped at the first wrong group. One that
 // fails otherwise rests, longer each time; while there is no other, the
 // transfer asks for more. It fails when nothing has arrived for its patience.

@@ -10,6 +10,7 @@ import (
 	"micronode/b3"
 	"micronode/fault"
 	"micronode/internal/flow"
+	"micronode/internal/oap"
 )
 
 // source is a Source in a transfer. All of it is guarded by the transfer's mu.
@@ -23,7 +24,11 @@ type source struct {
 	lied     bool      // and never again
 	lost     error     // why its last attempt failed; nil if it did not
 	lostAt   time.Time
-	lacks    int // runs in a row that it did not have yet
+	lacks    int       // runs in a row that it did not have yet
+	mark     uint64    // of its ID: see isOurs
+	parts    oap.Parts // what it has, if it fetches the object itself; nil if it has all, or does not say
+	followed bool      // a task asks it for its parts
+	silent   bool      // it does not say what parts it has
 }
 
 // The rests of a source that fails, and how often it may in a row.
@@ -83,7 +88,7 @@ func (l *lane) run(task context.Context) error {
 // Nil means that there is nothing to do now. Guarded by mu.
 func (l *lane) nextRun(now time.Time) *run {
 	t := l.transfer
-	if now.Before(l.source.rests) {
+	if now.Before(l.source.rests) || l.waitsForItsTwin() {
 		return nil
 	}
 	if t.shared {
@@ -101,7 +106,7 @@ func (l *lane) nextRun(now time.Time) *run {
 		}
 	}
 	for _, r := range t.runs {
-		if r.lane != nil && r.lane != l && !now.Before(r.lackedBy[l.source.ID]) && l.isFaster(r, now) {
+		if r.lane != nil && r.lane != l && l.mayHave(r, now) && l.isFaster(r, now) {
 			r.lane.stop()
 			r.lane.source.rate /= 2
 			return r
@@ -110,18 +115,35 @@ func (l *lane) nextRun(now time.Time) *run {
 	return nil
 }
 
-// anyRun returns one of the runs that nobody fetches, at random. So nodes that
-// fetch the same object at the same time have different parts of it, and get
-// them from each other instead of all of them from one. A run that the source
-// did not have is tried again a little later. Guarded by mu.
+// anyRun returns one of the runs that nobody fetches: of those that the fewest of
+// the nodes have that fetch the object at the same time, one at random. So they
+// have different parts of it, and get them from each other instead of all of
+// them from one. A source that has everything is asked first for what is this
+// node's share, and for a while not for what others have. Guarded by mu.
 func (l *lane) anyRun(now time.Time) *run {
 	t := l.transfer
 	for t.hasRoom() {
 		t.appendRun()
 	}
 	var free []*run
+	fewest := 0
 	for _, r := range t.runs {
-		if r.lane == nil && !r.isComplete() && !now.Before(r.lackedBy[l.source.ID]) {
+		if r.lane != nil || r.isComplete() || !l.mayHave(r, now) {
+			continue
+		}
+		rarity := 2 * t.copies(r)
+		if l.source.parts == nil {
+			if rarity > 0 && now.Sub(r.begun) < leftToOthers {
+				continue
+			}
+			if !t.isOurs(r) {
+				rarity++
+			}
+		}
+		if len(free) == 0 || rarity < fewest {
+			free, fewest = free[:0], rarity
+		}
+		if rarity == fewest {
 			free = append(free, r)
 		}
 	}
@@ -131,6 +153,36 @@ func (l *lane) anyRun(now time.Time) *run {
 	return free[rand.IntN(len(free))]
 }
 
+// mayHave reports whether the source has a run, as far as is known: a run that it
+// did not have is tried again a little later. Guarded by mu.
+func (l *lane) mayHave(r *run, now time.Time) bool {
+	if l.source.parts != nil {
+		return l.source.parts.Has(r.from, int64(len(r.bytes)), l.transfer.spec.Size, false)
+	}
+	return !now.Before(r.lackedBy[l.source.ID])
+}
+
+// waitsForItsTwin reports whether the lane waits until the other one of its source
+// has most of its run. While others fetch the object too, each of them asks the
+// one that has everything for one run at a time: the fewer are under way, the
+// fewer are the same. Guarded by mu.
+func (l *lane) waitsForItsTwin() bool {
+	t := l.transfer
+	if !t.shared || l.source.parts != nil || !t.hasCompany() {
+		return false
+	}
+	for _, r := range t.runs {
+		if r.lane != nil && r.lane != l && r.lane.source == l.source && r.have < int64(len(r.bytes))*3/4 {
+			return true
+		}
+	}
+	return false
+}
+
+// leftToOthers is how long a source that has everything leaves a run to those
+// that fetch the object themselves, and have it or get it.
+const leftToOthers = 3 * time.Second
+
 // lackPause is how long a source is not asked for a run again that it did not
 // have, and maxLacks after how many of those in a row it rests.
 const (
@@ -139,11 +191,14 @@ const (
 )
 
 // silence is how long a lane may bring nothing before a free one takes its run.
-// limitedSilence is that while this node limits what it receives: then a lane may
+// sharedSilence is that while other nodes fetch the object too: then all send to
+// many, and a run that is taken over was mostly sent for nothing. limitedSilence
+// is that while this node limits what it receives: then a lane may
 // bring nothing because it waits for its turn, and one that took its run would
 // begin that wait again.
 const (
 	silence        = time.Second
+	sharedSilence  = 3 * time.Second
 	limitedSilence = 20 * time.Second
 )
 
@@ -155,6 +210,9 @@ func (l *lane) isFaster(r *run, now time.Time) bool {
 	}
 	if l.transfer.limited {
 		return now.Sub(r.lane.moved) >= limitedSilence // rates say nothing about sources then
+	}
+	if l.transfer.shared {
+		return now.Sub(r.lane.moved) >= sharedSilence
 	}
 	if now.Sub(r.lane.moved) >= silence {
 		return true
@@ -274,6 +332,7 @@ func (l *lane) record(r *run, wasted int64, err error) {
 	case kind == fault.NotReady:
 		// It fetches the object itself, and has not got this run yet.
 		t.shared = true
+		t.beginToFollow(s)
 		if r.lackedBy == nil {
 			r.lackedBy = map[string]time.Time{}
 		}

@@ -13,9 +13,10 @@ import (
 // the transfer's mu.
 type run struct {
 	from  int64
-	bytes []byte // as long as the run
-	have  int64  // verified bytes, from the front
-	lane  *lane  // who fetches it; nil if nobody does
+	bytes []byte    // as long as the run
+	have  int64     // verified bytes, from the front
+	lane  *lane     // who fetches it; nil if nobody does
+	begun time.Time // when it came within reach
 
 	lackedBy map[string]time.Time // sources that did not have it, and until when they are not asked again
 }
@@ -38,7 +39,7 @@ func (t *Transfer) appendRun() *run {
 // is kept how far each was.
 func newRun(from, size int64) *run {
 	n := min(runSize-from%runSize, size-from)
-	return &run{from: from, bytes: runBuffers.Get().(*[runSize]byte)[:n]}
+	return &run{from: from, begun: time.Now(), bytes: runBuffers.Get().(*[runSize]byte)[:n]}
 }
 
 // release gives the memory back. Nobody may use the run any more.

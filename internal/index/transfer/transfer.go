@@ -12,6 +12,7 @@ import (
 	"micronode/b3"
 	"micronode/fault"
 	"micronode/internal/flow"
+	"micronode/internal/oap"
 	"micronode/internal/store"
 )
 
@@ -22,6 +23,7 @@ const (
 	runSize        = 512 << 10 // whole groups
 	lanesPerSource = 2         // so that a source is never idle for a round trip
 	ahead          = 16        // runs that are in memory before the store has them
+	aheadShared    = 96        // the same, while other nodes fetch the object too: they have more for each other
 	behind         = 8         // and after it has them, if it does not lend what arrives
 )
 
@@ -29,7 +31,7 @@ const (
 const MaxSources = 8
 
 // MaxMemory is what a transfer holds at most, besides the tree.
-const MaxMemory = (ahead + behind) * runSize
+const MaxMemory = (aheadShared + behind) * runSize
 
 // Source sends parts of the object.
 type Source struct {
@@ -38,6 +40,10 @@ type Source struct {
 
 	// Open begins to fetch some bytes. They are not verified.
 	Open func(ctx context.Context, from, length int64) (io.ReadCloser, error)
+
+	// Parts asks a source that fetches the object itself for what it has. It may be
+	// nil; one that does not know the question is Malformed.
+	Parts func(ctx context.Context) (oap.Parts, error)
 
 	// Blame is told that the source sent wrong bytes. It may be nil.
 	Blame func(err error)
@@ -50,6 +56,7 @@ type Spec struct {
 	Tree    b3.Outboard // every node is proven: what is wrong later is data, and whoever sent that is to blame
 	Head    []byte      // the first bytes, if they are here already; not verified
 	Sources []Source
+	Self    string // the ID by which others know this node as a source
 
 	// More returns sources that may be new. It is asked from time to time while
 	// there are few, and may be nil.
@@ -83,7 +90,8 @@ type Transfer struct {
 	ctx  context.Context // of the whole transfer, which is why it is kept
 	stop context.CancelFunc
 
-	read int64 // returned by Read; owned by its caller
+	mark uint64 // of this node: see isOurs
+	read int64  // returned by Read; owned by its caller
 
 	mu       sync.Mutex //lockblock:leaf copies of single groups, assignments
 	started  bool       // the lanes of the first sources run
@@ -101,6 +109,7 @@ type Transfer struct {
 	shared   bool  // some source fetches the object itself: see anyRun
 	asking   bool  // for more sources
 	closed   bool  // the Put has ended, too
+	began    time.Time
 	askedFor time.Time
 }
 
@@ -108,8 +117,9 @@ type Transfer struct {
 // of the tree: if it is not, or not that of the address, that is IntegrityFail.
 // The context is that of the whole transfer. The caller must Close it.
 func New(ctx context.Context, spec Spec) (*Transfer, error) {
-	t := &Transfer{spec: spec, moved: time.Now()}
-	t.rate.began = t.moved
+	now := time.Now()
+	t := &Transfer{spec: spec, mark: markOf(spec.Self), moved: now, began: now}
+	t.rate.began = now
 	t.limited = t.isLimited()
 	head := int64(len(spec.Head)) / b3.GroupSize * b3.GroupSize
 	if head > ahead*runSize {
@@ -313,10 +323,12 @@ func (t *Transfer) store(read int64, lends bool) {
 }
 
 // The pauses after which more sources are asked for: while there is none, and
-// while there are few. Others may have the object by now, or parts of it.
+// while there are few. Others may have the object by now, or parts of it. Those
+// who begin at the same time find each other soon: the first pauses are shorter.
 const (
-	askForAny  = time.Second
-	askForMore = 3 * time.Second
+	askForFirst = 250 * time.Millisecond
+	askForAny   = time.Second
+	askForMore  = 3 * time.Second
 )
 
 // runAt returns the run in memory that has the byte at an offset, or nil. Guarded
@@ -332,7 +344,11 @@ func (t *Transfer) runAt(off int64) *run {
 
 // hasRoom reports whether another run may be begun. Guarded by mu.
 func (t *Transfer) hasRoom() bool {
-	return t.next < t.spec.Size && t.next < t.stored/runSize*runSize+ahead*runSize
+	reach := int64(ahead)
+	if t.shared {
+		reach = aheadShared
+	}
+	return t.next < t.spec.Size && t.next < t.stored/runSize*runSize+reach*runSize
 }
 
 // judge ends a transfer in which nothing has moved for too long, and asks for
@@ -344,7 +360,7 @@ func (t *Transfer) judge(now time.Time) {
 			live++
 		}
 	}
-	pause := askForMore
+	pause := min(max(askForFirst, t.askedFor.Sub(t.began)), askForMore)
 	if live == 0 {
 		pause = askForAny
 	}
@@ -434,7 +450,7 @@ func (t *Transfer) add(found []Source) {
 			known = &source{Source: one}
 			t.sources = append(t.sources, known)
 		}
-		*known = source{Source: one, lost: known.lost, lostAt: known.lostAt}
+		*known = source{Source: one, mark: markOf(one.ID), lost: known.lost, lostAt: known.lostAt, followed: known.followed}
 		sending++
 		for range lanesPerSource {
 			l := &lane{transfer: t, source: known}

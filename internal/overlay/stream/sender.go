@@ -118,6 +118,8 @@ func (s *sender) openObject(ctx context.Context) (source Source, err error) {
 			open = s.table.streams.spec.OpenTree
 		case oap.Files:
 			open = s.table.streams.spec.OpenFiles
+		case oap.Here:
+			open = s.table.streams.spec.OpenParts
 		}
 		source, err = open(ctx, s.address)
 		return err

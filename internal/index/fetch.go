@@ -132,6 +132,10 @@ func (x *Index) fetchFrom(ctx context.Context, address b3.Address, ranked []rank
 	return store.Info{}, false, problem
 }
 
+// patientLookup is how long a fetch asks connected peers who has the object, when
+// none has answered in the time of a look-up.
+const patientLookup = 10 * time.Second
+
 // findProviders lists the providers of an object, best first, and reports
 // whether they came from the cache.
 func (x *Index) findProviders(ctx context.Context, address b3.Address) (ranked []rank.Ranked, cached bool, err error) {
@@ -139,6 +143,13 @@ func (x *Index) findProviders(ctx context.Context, address b3.Address) (ranked [
 	short, cancel := context.WithTimeout(ctx, cfg.DHT.deadline())
 	defer cancel()
 	found, err := x.askOthers(short, cfg, record.Question{Kind: record.CID, Address: address}, Options{})
+	if fault.KindOf(err) == fault.Timeout && ctx.Err() == nil && len(x.connectedPeers()) > 0 {
+		// They are there, so their lines are bad: an answer needs more time than a
+		// look-up has, which is nothing beside the time of the object.
+		if ranked = x.lookForProviders(ctx, address, patientLookup, 1); len(ranked) > 0 {
+			return ranked, false, nil
+		}
+	}
 	if err != nil {
 		return nil, false, err
 	}

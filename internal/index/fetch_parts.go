@@ -155,10 +155,15 @@ func (x *Index) transfer(ctx context.Context, address b3.Address, first fetchSou
 // with the first, which is enough for an object that comes from one. It asks
 // even those who were asked before, because they may have the object by now.
 func (x *Index) findAllProviders(ctx context.Context, address b3.Address) []rank.Ranked {
+	return x.lookForProviders(ctx, address, x.settings.Load().DHT.deadline(), transfer.MaxSources)
+}
+
+// lookForProviders asks for providers until there are enough, or the time is over.
+func (x *Index) lookForProviders(ctx context.Context, address b3.Address, within time.Duration, enough int) []rank.Ranked {
 	cfg := x.settings.Load()
-	short, cancel := context.WithTimeout(ctx, cfg.DHT.deadline())
+	short, cancel := context.WithTimeout(ctx, within)
 	defer cancel()
-	plan := x.plan(cfg, record.Question{Kind: record.CID, Address: address}, 0, 0, transfer.MaxSources)
+	plan := x.plan(cfg, record.Question{Kind: record.CID, Address: address}, 0, 0, enough)
 	plan.MayHedge = func() bool { return true }
 	out, _ := hedge.Run(short, x.racers, plan) // what was found in time is enough, or the transfer asks again
 	return x.rank(out.Answer.Providers, "", time.Now())

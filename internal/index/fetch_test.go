@@ -543,6 +543,31 @@ func TestFetchWithoutARacer(t *testing.T) {
 	})
 }
 
+// Over a bad line answers come later than a look-up waits for them. A fetch waits
+// longer; and when nobody answers at all, it ends with Timeout.
+func TestAFetchOverABadLine(t *testing.T) {
+	for name, c := range map[string]struct {
+		after time.Duration
+		kind  fault.Kind
+	}{"late": {3 * time.Second, 0}, "too late": {time.Minute, fault.Timeout}} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				overlay := &fetchOverlay{}
+				overlay.serve("ana", bodyOf("hello"))
+				at := providerOf("ana")
+				at.HTTP = nil
+				overlay.answers[idOfNode("ana")] = answersAfter(c.after, at)
+				r := open(t, withOverlay(overlay))
+				began := time.Now()
+				_, created, err := r.Fetch(t.Context(), address("hello"))
+				if created != (c.kind == 0) || err != nil && fault.KindOf(err) != c.kind || time.Since(began) > 15*time.Second {
+					t.Errorf("%t, %v, after %s", created, err, time.Since(began))
+				}
+			})
+		})
+	}
+}
+
 // A fetch that finds nobody says who was lost before, and how far it came; not
 // only that nobody has the object.
 func TestABrokenFetchSaysWhoWasLost(t *testing.T) {

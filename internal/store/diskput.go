@@ -394,7 +394,15 @@ func (d *Disk) insertObject(o *object) bool {
 func (dp *diskPut) publish(path string) error {
 	rest := dp.buffer.data[:dp.buffered]
 	if !isSmall(dp.size) {
-		rest = append(rest, dp.hasher.Outboard()...) // in place, if it is short enough
+		tree := dp.hasher.Outboard()
+		if len(rest)+len(tree) > cap(rest) { // that of a large object is many MiB, and is not copied
+			if err := dp.write(rest); err != nil {
+				return err
+			}
+			rest = tree
+		} else {
+			rest = append(rest, tree...) // in place
+		}
 	}
 	if err := dp.write(rest); err != nil {
 		return err

@@ -29,12 +29,16 @@ type options struct {
 	only  string
 	quick bool
 	long  bool
+	disk  int64
 }
 
 // benchmarks lists everything that is measured, in the order of the output.
 func benchmarks(o options) []Benchmark {
 	t := newSchedule(o.quick, o.long)
-	return slices.Concat(flowRows(t), generatorRows(t), objectRows(t), folderRows(t), edgeRows(t), overlayRows(t), sessionRows(t), registryRows(t), indexRows(t), nodeRows(t), facetRows(t), growthAxes(t), messageAxes(t), registryAxes(t), indexAxes(t))
+	if o.disk > 0 {
+		t.disk = o.disk << 30
+	}
+	return slices.Concat(flowRows(t), generatorRows(t), objectRows(t), folderRows(t), linkRows(t), edgeRows(t), overlayRows(t), sessionRows(t), registryRows(t), indexRows(t), nodeRows(t), facetRows(t), growthAxes(t), messageAxes(t), registryAxes(t), indexAxes(t))
 }
 
 func main() {
@@ -44,6 +48,7 @@ func main() {
 	flag.StringVar(&o.only, "only", "", "measure only what has this `text` in its name")
 	flag.BoolVar(&o.quick, "quick", false, "fewer and shorter turns: a look, not a verdict")
 	flag.BoolVar(&o.long, "long", false, "let sessions churn for ten minutes instead of one, and logs have a million versions")
+	flag.Int64Var(&o.disk, "disk", 0, "how many `GiB` move from disk to disk: three times as many must be free; without it 10, with -quick 1")
 	flag.Func("profiles", "have our own overlay and registry nodes write to this `folder` where their processor time went", peers.Profile)
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)

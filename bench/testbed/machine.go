@@ -40,6 +40,9 @@ func (m Machine) String() string {
 // RSS is the memory that a program holds, in bytes, without its children.
 func (p *Process) RSS() (int64, error) { return p.memory("VmRSS") }
 
+// PeakRSS is the most memory that a program has held since it began.
+func (p *Process) PeakRSS() (int64, error) { return p.memory("VmHWM") }
+
 // OwnMemory is the part of it that no file has: what the system cannot take back
 // by reading it again.
 func (p *Process) OwnMemory() (int64, error) { return p.memory("RssAnon") }

@@ -20,6 +20,7 @@ type Testbed struct {
 	built          map[string]bool // programs that are known to be up to date
 	processes      []*Process
 	cleanups       []func() // called by Close, the last first
+	networks       int      // that were made
 }
 
 // New makes a testbed with a temporary folder. It finds the repository from the

@@ -2,6 +2,7 @@ package mailbox_test
 
 import (
 	"fmt"
+	"runtime"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -100,6 +101,66 @@ func TestNotesNeverStandInTheWay(t *testing.T) {
 	}
 	_, err = e.Send(t.Context(), mailbox.Message{Box: "jobs", Body: make([]byte, 45_000)})
 	testkit.Must(t, err)
+}
+
+// What a new note takes is what old ones lose, however many boards the oldest
+// note is on: it leaves them one by one, those that it came to first.
+func TestAWidePostLeavesBoardByBoard(t *testing.T) {
+	limits := mailboxtest.Limits()
+	limits.Bytes, limits.Boards = 100_000, 1000
+	e := newRAM(limits)
+	boards := make([]string, 700)
+	for i := range boards {
+		boards[i] = fmt.Sprint("fan ", i)
+	}
+	testkit.Must(t, e.Post(t.Context(), boards, mailbox.Note{ID: "wide"}))
+	before, most := e.Usage().Notes, int64(0)
+	for i := range 60 {
+		testkit.Must(t, e.Post(t.Context(), []string{"one"}, mailbox.Note{ID: fmt.Sprint(i)}))
+		now := e.Usage().Notes
+		most, before = max(most, before-now), now
+	}
+	if most > 10 {
+		t.Errorf("a note on one board took %d others from theirs", most)
+	}
+	if u := e.Usage(); u.Bytes > limits.Bytes/2 || u.Bytes < limits.Bytes/3 {
+		t.Errorf("usage %+v", u)
+	}
+	first, err := e.Notes(t.Context(), boards[0], "", 1)
+	testkit.Must(t, err)
+	last, err := e.Notes(t.Context(), boards[699], "", 1)
+	testkit.Must(t, err)
+	if len(first) != 0 || len(last) != 1 {
+		t.Errorf("the first board has %d notes, the last %d", len(first), len(last))
+	}
+}
+
+// Others have turns while a note is posted to thousands of boards.
+func TestAWidePostIsReadBetween(t *testing.T) {
+	limits := mailboxtest.Limits()
+	limits.Boards = 20_000
+	e := newRAM(limits)
+	boards := make([]string, 10_000)
+	for i := range boards {
+		boards[i] = fmt.Sprint("fan ", i)
+	}
+	posted := make(chan error, 1)
+	has := func(board string) bool {
+		notes, err := e.Notes(t.Context(), board, "", 1)
+		testkit.Must(t, err)
+		return len(notes) > 0
+	}
+	go func() { posted <- e.Post(t.Context(), boards, mailbox.Note{ID: "wide"}) }()
+	for !has(boards[0]) {
+		runtime.Gosched()
+	}
+	if has(boards[9_999]) {
+		t.Error("nobody could read before the note was on all boards")
+	}
+	testkit.Must(t, <-posted)
+	if !has(boards[9_999]) {
+		t.Error("the note is not on the last board")
+	}
 }
 
 // A note that is posted to another board with the same ID and another body is

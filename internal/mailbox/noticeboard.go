@@ -36,6 +36,7 @@ type noticeboard struct {
 type storedNote struct {
 	Note
 	postings map[*noticeboard]uint64 // the number of each posting
+	boards   []*noticeboard          // those of the postings in their order; it may have left some since
 	gone     bool
 }
 
@@ -76,9 +77,7 @@ func (b *noticeboards) post(names []string, n Note) {
 	if len(stored.postings) == 0 {
 		b.removeNote(stored) // it was on all of them already
 	}
-	for b.bytes > b.maxBytes && len(b.order) > 0 {
-		b.evictOldest()
-	}
+	b.evictOldest()
 	b.compactOrder()
 }
 
@@ -116,6 +115,7 @@ func (b *noticeboards) attach(name string, n *storedNote) {
 	target.notes = append(target.notes, n)
 	b.lastPosting++
 	n.postings[target] = b.lastPosting
+	n.boards = append(n.boards, target)
 	b.postings, b.bytes = b.postings+1, b.bytes+postingOverhead
 	if len(target.notes) > b.maxNotes {
 		b.detach(target.notes[0], target)
@@ -124,8 +124,13 @@ func (b *noticeboards) attach(name string, n *storedNote) {
 
 // detach removes a note from a board.
 func (b *noticeboards) detach(n *storedNote, from *noticeboard) {
-	at := slices.Index(from.notes, n)
-	from.notes = slices.Delete(from.notes, at, at+1)
+	if from.notes[0] == n { // most often: the rest need not move
+		from.notes[0] = nil
+		from.notes = from.notes[1:]
+	} else {
+		at := slices.Index(from.notes, n)
+		from.notes = slices.Delete(from.notes, at, at+1)
+	}
 	delete(n.postings, from)
 	b.postings, b.bytes = b.postings-1, b.bytes-postingOverhead
 	if len(from.notes) == 0 {
@@ -136,12 +141,21 @@ func (b *noticeboards) detach(n *storedNote, from *noticeboard) {
 	}
 }
 
-// evictOldest removes the oldest of all notes from its boards.
+// evictOldest takes the oldest of all notes off as many of its boards as it
+// takes to be within the bytes, those that it came to first. So a posting
+// removes about as much as it adds, however many boards the oldest note is on.
 func (b *noticeboards) evictOldest() {
-	oldest := b.order[0]
-	b.order = b.order[1:]
-	for target := range oldest.postings {
-		b.detach(oldest, target)
+	for b.bytes > b.maxBytes && len(b.order) > 0 {
+		oldest := b.order[0]
+		if oldest.gone {
+			b.order = b.order[1:]
+			continue
+		}
+		target := oldest.boards[0]
+		oldest.boards = oldest.boards[1:]
+		if oldest.postings[target] > 0 {
+			b.detach(oldest, target)
+		}
 	}
 }
 
@@ -165,7 +179,7 @@ func (b *noticeboards) releaseNote(n *storedNote) {
 	if b.zero {
 		clear(n.Body)
 	}
-	n.Body = nil
+	n.Body, n.boards = nil, nil
 }
 
 // compactOrder removes the entries of notes that are gone from order, when they

@@ -28,6 +28,7 @@ type queueServer struct {
 	onAppend   func()                                                     // called after a record was logged; with an appender only
 	readRecord func(ctx context.Context, at wal.Position) ([]byte, error) // reads a logged record; with an appender only
 	lane       *flow.Lane
+	posts      *flow.Lane   // for notes, which take a processor: half of the processors are for others; nil if a log takes one note after the other
 	wakes      *flow.Signal // to the sweeper: something is due earlier than it expects
 
 	mu sync.Mutex
@@ -474,41 +475,6 @@ func (q *queueServer) lockDead(ctx context.Context, op, name, id string, forRese
 	return msg, now, err
 }
 
-// Post implements Engine.
-func (q *queueServer) Post(ctx context.Context, names []string, n Note) error {
-	const op = "mailbox.post"
-	if err := CheckPost(op, names, n); err != nil || len(names) == 0 {
-		return err
-	}
-	now, err := q.lock(ctx, op)
-	if err != nil {
-		return err
-	}
-	err = q.state.noticeboards.checkRoom(op, names, n)
-	q.unlock()
-	if err != nil {
-		return err
-	}
-	return fault.Wrap(op, q.commit(ctx, postedRecord(now, names, n), func(err error) {
-		if err == nil {
-			q.state.post(names, n)
-		}
-	}))
-}
-
-// Notes implements Engine.
-func (q *queueServer) Notes(ctx context.Context, name, after string, limit int) ([]Note, error) {
-	const op = "mailbox.board"
-	if err := CheckName(op, name); err != nil {
-		return nil, err
-	}
-	if _, err := q.lock(ctx, op); err != nil {
-		return nil, err
-	}
-	defer q.unlock()
-	return q.state.listNotes(name, after, limit), nil
-}
-
 // Fullness reports which part of the space for messages is taken, and of one on
 // disk which part of the memory for their state.
 func (q *queueServer) Fullness() (space, memory float64) {
@@ -574,6 +540,9 @@ func (q *queueServer) close() bool {
 	q.waiters = map[string][]*waiter{}
 	q.mu.Unlock()
 	q.lane.Close()
+	if q.posts != nil {
+		q.posts.Close()
+	}
 	q.wakes.Close()
 	return true
 }

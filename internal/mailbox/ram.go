@@ -1,6 +1,8 @@
 package mailbox
 
 import (
+	"runtime"
+
 	"micronode/internal/flow"
 )
 
@@ -23,8 +25,14 @@ var (
 
 // NewRAM makes an empty mailbox.
 func NewRAM(inv *flow.Inventory, spec RAMSpec) *RAM {
-	return &RAM{newQueueServer(inv, spec.Limits, spec.Zero)}
+	q := newQueueServer(inv, spec.Limits, spec.Zero)
+	q.posts = flow.NewLane(inv, flow.LaneSpec{Service: service, Name: "posts", Running: max(1, runtime.GOMAXPROCS(0)/2), Waiting: maxWaitingPosts, From: "facets", To: "boards",
+		Effect: flow.ReportOnly, Next: "Notes wait for others to be on their boards. Nothing is lost: who posts tries again."})
+	return &RAM{q}
 }
+
+// maxWaitingPosts is how many notes may wait to be posted.
+const maxWaitingPosts = 1024
 
 // Tasks implements Tasker.
 func (r *RAM) Tasks() []Task { return []Task{{Name: "mailbox sweeper", Serve: r.sweep}} }

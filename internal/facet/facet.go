@@ -3,7 +3,9 @@ package facet
 import (
 	"context"
 	"errors"
+	"hash/maphash"
 	"net/http"
+	"runtime"
 	"slices"
 	"time"
 
@@ -38,6 +40,7 @@ type Spec struct {
 type Facets struct {
 	// set at construction
 	spec   Spec
+	seed   maphash.Seed // makes classes of clients
 	feed   feedFacet
 	graph  graphFacet
 	search searchFacet
@@ -67,7 +70,7 @@ func New(inv *flow.Inventory, to *supervise.Supervisor, in Stages, spec Spec) (*
 	if spec.Tracer == nil {
 		spec.Tracer = noop.NewTracerProvider().Tracer("")
 	}
-	f := &Facets{spec: spec}
+	f := &Facets{spec: spec, seed: maphash.MakeSeed()}
 	c := spec.Config
 	if c.anyOn() {
 		f.events = flow.NewBus[Event](inv, flow.BusSpec{
@@ -75,10 +78,14 @@ func New(inv *flow.Inventory, to *supervise.Supervisor, in Stages, spec Spec) (*
 		})
 		f.auditReader, _ = f.events.Subscribe("audit", nil) // a new bus has room
 	}
-	f.feed.facetBase = newFacetBase(inv, spec.Metrics, facetSpec{feedName, "feed_fanout", c.Feed.Enabled, c.Feed.fanout(), "boxes", "boards"})
-	f.graph.facetBase = newFacetBase(inv, spec.Metrics, facetSpec{graphName, "graph_expand", c.Graph.Enabled, c.Graph.expand(), "handlers", "graph"})
-	f.search.facetBase = newFacetBase(inv, spec.Metrics, facetSpec{searchName, "search_qps", c.Search.Enabled, c.Search.queries(), "handlers", "library"})
-	f.media.facetBase = newFacetBase(inv, spec.Metrics, facetSpec{mediaName, "media_jobs", c.Media.Enabled, c.Media.jobs(), "handlers", "thumbnails"})
+	f.feed.facetBase = newFacetBase(spec.Metrics, feedName, c.Feed.Enabled)
+	f.graph.facetBase = newFacetBase(spec.Metrics, graphName, c.Graph.Enabled)
+	f.search.facetBase = newFacetBase(spec.Metrics, searchName, c.Search.Enabled)
+	f.media.facetBase = newFacetBase(spec.Metrics, mediaName, c.Media.Enabled)
+	f.feed.addPermits(inv, "feed_fanout", c.Feed.fanout(), "boxes", "boards")
+	f.graph.addTurns(inv, "graph_expand", c.Graph.expand(), "graph")
+	f.search.addTurns(inv, "search_qps", c.Search.queries(), "library")
+	f.media.addPermits(inv, "media_jobs", c.Media.jobs(), "handlers", "thumbnails")
 	return f, errors.Join(f.openFeed(), f.openGraph(), f.openSearch(inv, to, in), f.openMedia(inv, to, in))
 }
 
@@ -115,31 +122,35 @@ type facetBase struct {
 	// set at construction
 	name        string
 	on          bool
-	permits     *flow.Permits // nil if it is off
+	permits     *flow.Permits  // of work that no client waits for alone: posts, thumbnails. Nil if it is off
+	turns       *flow.FairLane // of work for one client: walks, searches. Nil if it is off
 	instruments *observe.Instruments
 }
 
-// facetSpec says how a facetBase is made.
-type facetSpec struct {
-	name, permits string
-	on            bool
-	permitCap     int
-	from, to      string
-}
-
-// maxWaiting is how many requests may wait for a permit of one facet. Further
-// requests are refused at once, so that one slow facet cannot use all request
-// slots of the server.
+// maxWaiting is how many requests may wait for a permit or a turn of one facet.
+// Further requests are refused at once, so that one slow facet cannot use all
+// request slots of the server.
 const maxWaiting = 64
 
-func newFacetBase(inv *flow.Inventory, metrics *observe.Metrics, spec facetSpec) facetBase {
-	p := facetBase{name: spec.name, on: spec.on, instruments: metrics.For(spec.name)}
-	if p.on {
-		p.permits = flow.NewPermits(inv, flow.PermitsSpec{
-			Service: spec.name, Name: spec.permits, Cap: spec.permitCap, Waiting: maxWaiting, From: spec.from, To: spec.to,
-		})
+func newFacetBase(metrics *observe.Metrics, name string, on bool) facetBase {
+	return facetBase{name: name, on: on, instruments: metrics.For(name)}
+}
+
+// addPermits bounds the work of a facet, if it is on.
+func (f *facetBase) addPermits(inv *flow.Inventory, name string, most int, from, to string) {
+	if f.on {
+		f.permits = flow.NewPermits(inv, flow.PermitsSpec{Service: f.name, Name: name, Cap: most, Waiting: maxWaiting, From: from, To: to})
 	}
-	return p
+}
+
+// addTurns bounds the work of a facet, if it is on, and shares it out among
+// clients. The work is one of processors, and one client gets half of them:
+// what another asks for is not behind it, and has a processor.
+func (f *facetBase) addTurns(inv *flow.Inventory, name string, most int, to string) {
+	if f.on {
+		f.turns = flow.NewFairLane(inv, flow.FairLaneSpec{Service: f.name, Name: name, Running: most, PerClass: max(1, runtime.GOMAXPROCS(0)/2),
+			Waiting: maxWaiting, From: "handlers", To: to})
+	}
 }
 
 func (f *facetBase) close() {
@@ -155,6 +166,20 @@ func (f *facetBase) withPermit(ctx context.Context, work func() error) error {
 		return err
 	}
 	defer f.permits.Release()
+	return work()
+}
+
+// withTurn does work for a request when it is the turn of its client. If that
+// does not come before the deadline, that is fault.Backpressure.
+func (f *Facets) withTurn(of *facetBase, r *http.Request, work func() error) error {
+	client := maphash.Comparable(f.seed, ingress.ShareKey(r))
+	if err := of.turns.Enter(r.Context(), client); err != nil {
+		if fault.KindOf(err) == fault.Timeout {
+			err = fault.WrapKind(of.name, fault.Backpressure, err)
+		}
+		return err
+	}
+	defer of.turns.Leave(client)
 	return work()
 }
 

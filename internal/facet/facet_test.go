@@ -36,7 +36,7 @@ func TestOff(t *testing.T) {
 			t.Errorf("%d routes were asked", asked)
 		}
 		for _, stat := range r.inventory.Read() {
-			if stat.Kind == "permits" || stat.Service == feedName {
+			if stat.Service == feedName || stat.Service == graphName && stat.Name == "graph_expand" || stat.Service == searchName || stat.Service == mediaName {
 				t.Errorf("a facet that is off has %s/%s", stat.Service, stat.Name)
 			}
 		}
@@ -48,7 +48,7 @@ func TestOff(t *testing.T) {
 	})
 }
 
-// TestOn looks at what the permits of the facets bound.
+// TestOn looks at how much of the facets' work runs at a time.
 func TestOn(t *testing.T) {
 	c := DefaultConfig()
 	if c.Feed.fanout() != 2*c.Graph.expand() || c.Graph.expand() < 1 || c.Search.queries() != c.Feed.fanout() || c.Media.jobs() != c.Graph.expand() {
@@ -58,12 +58,10 @@ func TestOn(t *testing.T) {
 	defer r.end()
 	bounds := map[string]int{}
 	for _, stat := range r.inventory.Read() {
-		if stat.Kind == "permits" {
-			bounds[stat.Service+"/"+stat.Name] = stat.Cap
-		}
+		bounds[stat.Service+"/"+stat.Name] = stat.Cap
 	}
-	if bounds["feed/feed_fanout"] != 4 || bounds["graph/graph_expand"] != c.Graph.expand() || len(bounds) != 2 {
-		t.Errorf("the permits are %v", bounds)
+	if bounds["feed/feed_fanout"] != 4 || r.graph.turns.Running() != c.Graph.expand() || bounds["graph/graph_expand"] != maxWaiting {
+		t.Errorf("the bounds are %v, and %d walks run", bounds, r.graph.turns.Running())
 	}
 }
 

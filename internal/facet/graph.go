@@ -75,7 +75,7 @@ func (f *Facets) graphRoutes() []ingress.Route {
 					queryParam("max_neighbors", "The maximum number, up to facets.graph.max_neighbors; default 100."),
 					{Name: "direction", In: "query", Type: "string", Doc: "follows lists the nodes that it follows, followers lists its followers; default follows."}},
 				Responses: []ingress.Response{{Status: http.StatusOK, Body: client.Neighbourhood{}}},
-				Kinds:     []fault.Kind{fault.Malformed, fault.Backpressure, fault.Timeout}},
+				Kinds:     []fault.Kind{fault.Malformed, fault.Busy, fault.Backpressure, fault.Timeout}},
 		},
 	}
 }
@@ -151,7 +151,7 @@ func (f *Facets) handleNeighbours(w http.ResponseWriter, r *http.Request) error 
 		direction = graph.Follows
 	}
 	response := neighboursResponse{Node: r.PathValue("node")}
-	err = f.graph.withPermit(r.Context(), func() error {
+	err = f.withTurn(&f.graph.facetBase, r, func() error {
 		found, truncated, err := f.spec.Graph.Neighbours(r.Context(), response.Node, hops, wanted, direction)
 		response.Neighbors, response.Truncated = append([]graph.NearNode{}, found...), truncated // a list in JSON, even without any
 		return err

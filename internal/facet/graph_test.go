@@ -72,19 +72,19 @@ func TestWhatIsNoEdge(t *testing.T) {
 	})
 }
 
-// TestTooManyWalks: no more walks run than there are permits; a request that
-// waits too long gets Backpressure.
+// TestTooManyWalks: no more walks run than may; a request that waits too long
+// for its turn gets Backpressure.
 func TestTooManyWalks(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := open(t, enable("graph"), func(s *Spec) { s.Config.Graph.Expand.Auto, s.Config.Graph.Expand.Value = false, 1 })
-		testkit.Must(t, r.graph.permits.Acquire(t.Context()))
+		testkit.Must(t, r.graph.turns.Enter(t.Context(), 0))
 		expectRefusal(t, r.request(http.MethodGet, "/graph/ann", ""), fault.Backpressure)
 		if got := r.metric(graphName, "queue_expired_total", "queue=graph_expand"); got != 1 {
 			t.Errorf("%v are counted that waited for nothing", got)
 		}
-		r.graph.permits.Release()
+		r.graph.turns.Leave(0)
 		if answer := r.request(http.MethodGet, "/graph/ann", ""); answer.Code != http.StatusOK {
-			t.Errorf("with a permit: %d", answer.Code)
+			t.Errorf("when nobody else walks: %d", answer.Code)
 		}
 	})
 }

@@ -39,7 +39,7 @@ func (f *Facets) searchRoutes() []ingress.Route {
 				queryParam("offset", "The number of hits to skip, within the first 10000."),
 			},
 			Responses: []ingress.Response{{Status: http.StatusOK, Body: client.SearchResults{}}},
-			Kinds:     []fault.Kind{fault.Malformed, fault.Backpressure, fault.Timeout, fault.Canceled, fault.NotReady, fault.UpstreamFailed}},
+			Kinds:     []fault.Kind{fault.Malformed, fault.Busy, fault.Backpressure, fault.Timeout, fault.Canceled, fault.NotReady, fault.UpstreamFailed}},
 	}}
 }
 
@@ -53,7 +53,7 @@ func (f *Facets) handleSearch(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	var found search.Results
-	err = f.search.withPermit(r.Context(), func() (err error) {
+	err = f.withTurn(&f.search.facetBase, r, func() (err error) {
 		found, err = f.spec.Library.Search(r.Context(), r.URL.Query().Get("q"), limit, offset)
 		return err
 	})

@@ -6,6 +6,7 @@ import (
 	"net/http"
 	"net/url"
 	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -14,6 +15,7 @@ import (
 	"micronode/client"
 	"micronode/fault"
 	"micronode/internal/config"
+	"micronode/internal/ingress"
 	"micronode/internal/search"
 )
 
@@ -84,6 +86,41 @@ func TestSearchIsSaturated(t *testing.T) {
 		if code := <-first; code != http.StatusOK {
 			t.Errorf("the first one got %d", code)
 		}
+		r.end()
+	})
+}
+
+// TestOneClientSearchesMost has one client with more searches than may run. It
+// runs half of them at most, and another client is not behind the rest.
+func TestOneClientSearchesMost(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		played := &fakeLibrary{wait: make(chan struct{}), within: make(chan struct{}, 100)}
+		r := build(t, enable("search"), withLibrary(played), func(s *Spec) { s.Config.Search.Queries = config.Auto[int]{Value: 4} })
+		r.run()
+		var asked sync.WaitGroup
+		search := func(client string) {
+			asked.Go(func() {
+				answer := r.request(http.MethodGet, "/search?q=fox", "", ingress.ClientHeader, client, ingress.VoucherHeader, "of a part")
+				if answer.Code != http.StatusOK {
+					t.Errorf("%s got %d %s", client, answer.Code, answer.Body)
+				}
+			})
+		}
+		for range 20 {
+			search("192.0.2.1")
+		}
+		synctest.Wait()
+		if n := len(played.within); n < 1 || n > 2 {
+			t.Fatalf("one client alone runs %d of 4", n)
+		}
+		alone := len(played.within)
+		search("192.0.2.9")
+		synctest.Wait()
+		if len(played.within) != alone+1 {
+			t.Error("another client waits for the searches of the first")
+		}
+		close(played.wait)
+		asked.Wait()
 		r.end()
 	})
 }

@@ -16,6 +16,7 @@ type FairSpec struct {
 	Bands          []BandSpec   // share what is left
 	Waiting        int          // how many producers may wait for room; zero means that none waits
 	MaxOutstanding int          // the most items that are taken and not yet Done, over all classes; zero means no limit and no Done
+	PerClass       int          // the most of them of one class, where its share is more; zero means its share
 	Shared         *SharedBytes // a budget of bytes that it shares with other queues; nil if there is none
 	Members        bool         // a class is shared by members, which do not trust each other either; all items cost the same
 	From           string
@@ -84,6 +85,7 @@ type Fair[T any] struct {
 	quantum        int
 	maxWaiting     int // how many producers may wait for room
 	maxOutstanding int // how many items may be outstanding; zero means no limit
+	perClass       int // how many of them of one class; zero means no limit but its share
 	members        bool
 	shared         *SharedBytes
 
@@ -143,7 +145,7 @@ func NewFair[T any](inv *Inventory, spec FairSpec) *Fair[T] {
 	if spec.Quantum < 1 || len(spec.Bands) == 0 {
 		panic("flow: a fair queue of " + spec.Service + " needs a quantum and a band")
 	}
-	f := &Fair[T]{inv: inv, service: spec.Service, quantum: spec.Quantum, maxWaiting: spec.Waiting, maxOutstanding: spec.MaxOutstanding, members: spec.Members, shared: spec.Shared, bands: make([]band, 1+len(spec.Bands))}
+	f := &Fair[T]{inv: inv, service: spec.Service, quantum: spec.Quantum, maxWaiting: spec.Waiting, maxOutstanding: spec.MaxOutstanding, perClass: spec.PerClass, members: spec.Members, shared: spec.Shared, bands: make([]band, 1+len(spec.Bands))}
 	if spec.MaxOutstanding > 0 {
 		f.outstanding = map[classKey]int{}
 	}

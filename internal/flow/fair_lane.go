@@ -9,22 +9,23 @@ import (
 // FairLaneSpec names and bounds a fair lane. Service, Name, Running and Waiting
 // are required.
 type FairLaneSpec struct {
-	Service string
-	Name    string
-	Waiting int // how many may wait
-	Running int // how many run at a time
-	From    string
-	To      string
-	Effect  Effect // on the node, when it is full or does not move
-	Next    string // what an operator can do then
+	Service  string
+	Name     string
+	Waiting  int // how many may wait
+	Running  int // how many run at a time
+	PerClass int // how many of them of one class, where its share is more; zero means its share
+	From     string
+	To       string
+	Effect   Effect // on the node, when it is full or does not move
+	Next     string // what an operator can do then
 }
 
 // FairLane is a Lane for classes that do not trust each other: clients that
 // read. A class runs as many pieces of work as are free, so that one alone gets
-// half of the lane and a slot is free for the next; the rest waits, and the
-// classes that wait are served in turn. When the waiting list is full, the class
-// that holds most of it loses its newest waiter to one that holds less. It is a
-// Fair queue of goroutines.
+// half of the lane and a slot is free for the next; with PerClass, it gets no more
+// than that. The rest waits, and the classes that wait are served in turn. When
+// the waiting list is full, the class that holds most of it loses its newest
+// waiter to one that holds less. It is a Fair queue of goroutines.
 type FairLane struct {
 	queue *Fair[*waiting[struct{}]]
 	idle  waiters[struct{}]
@@ -36,7 +37,7 @@ const laneBand = 1
 // NewFairLane makes a lane and enters it into the inventory.
 func NewFairLane(inv *Inventory, spec FairLaneSpec) *FairLane {
 	return &FairLane{queue: NewFair[*waiting[struct{}]](inv, FairSpec{
-		Service: spec.Service, Quantum: 1, MaxOutstanding: spec.Running, From: spec.From, To: spec.To, Effect: spec.Effect, Next: spec.Next,
+		Service: spec.Service, Quantum: 1, MaxOutstanding: spec.Running, PerClass: spec.PerClass, From: spec.From, To: spec.To, Effect: spec.Effect, Next: spec.Next,
 		Bands: []BandSpec{{Name: spec.Name, Cap: spec.Waiting, Bytes: spec.Waiting, Policy: RejectNew}},
 	})}
 }
@@ -86,7 +87,7 @@ func (l *FairLane) TryEnter(class uint64) bool {
 // let in when the slot became free. Guarded by the queue's mu.
 func (l *FairLane) tryEnter(class uint64) bool {
 	f, key := l.queue, classKey{laneBand, class}
-	if f.outstanding[key] >= f.maxOutstanding-f.outstandingTotal {
+	if !f.mayHaveMore(f.outstanding[key]) {
 		return false
 	}
 	f.outstanding[key]++

@@ -66,6 +66,47 @@ func TestFairLaneSharesItsSlots(t *testing.T) {
 	})
 }
 
+// A class runs no more than it may have, however much is free, and what others
+// do changes nothing in that.
+func TestFairLaneBoundsAClass(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		lane := NewFairLane(NewInventory(), FairLaneSpec{Service: "gateway", Name: "lane", Running: 8, PerClass: 2, Waiting: 100, From: "a", To: "b"})
+		running, leave := map[uint64]int{}, make(chan struct{})
+		var mu sync.Mutex
+		for class := range uint64(3) {
+			for range 5 {
+				go func() {
+					if err := lane.Enter(t.Context(), class); err != nil {
+						t.Error(err)
+					}
+					mu.Lock()
+					running[class]++
+					mu.Unlock()
+					<-leave
+					mu.Lock()
+					running[class]--
+					mu.Unlock()
+					lane.Leave(class)
+				}()
+			}
+		}
+		for left := 15; left > 0; left-- {
+			synctest.Wait()
+			sum := 0
+			for class, n := range running {
+				if sum += n; n > 2 {
+					t.Errorf("%d of class %d run, with %d left", n, class, left)
+				}
+			}
+			if sum == 0 || left == 15 && sum != 6 {
+				t.Errorf("%d run, with %d left", sum, left)
+			}
+			leave <- struct{}{}
+		}
+		synctest.Wait()
+	})
+}
+
 // A full waiting list refuses; the class that holds most of it makes room for
 // another.
 func TestFairLaneIsBounded(t *testing.T) {

@@ -40,7 +40,7 @@ func (f *Fair[T]) ready(c *class) int32 {
 		return c.waiting.first
 	}
 	own := f.outstanding[c.key]
-	if own >= f.maxOutstanding-f.outstandingTotal {
+	if !f.mayHaveMore(own) {
 		return 0
 	}
 	if !f.members {
@@ -57,6 +57,12 @@ func (f *Fair[T]) ready(c *class) int32 {
 		}
 	}
 	return next
+}
+
+// mayHaveMore says whether a class with so many outstanding items may have
+// another one, whatever waits. Guarded by mu.
+func (f *Fair[T]) mayHaveMore(own int) bool {
+	return own < f.maxOutstanding-f.outstandingTotal && (f.perClass == 0 || own < f.perClass)
 }
 
 // Reassign gives the first waiting item of a class that fits to another member,

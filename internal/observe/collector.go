@@ -33,7 +33,7 @@ var (
 	queueDepth    = desc("queue_depth", "Items that wait in a queue, callers that wait at a lane or for a permit, or events that the slowest reader of a bus has yet to read.", "queue")
 	queueCapacity = desc("queue_capacity", "How many may wait in the queue; for a lane or permits, how many may be inside.", "queue")
 	queueDropped  = desc("queue_dropped_total", "Items that a full queue dropped. Refusals are not drops.", "queue")
-	queueExpired  = desc("queue_expired_total", "Callers whose wait at a lane or for a permit was cancelled.", "queue")
+	queueExpired  = desc("queue_expired_total", "Callers whose wait at a lane, for a permit, or for their turn in a shared queue was cancelled.", "queue")
 	busyRejected  = desc("busy_rejections_total", "Refusals because something bounded was full, by queue, lane, permits or route pattern.", "endpoint")
 	busLagged     = desc("bus_lagged_total", "Events that a reader of a bus lost because it was slow.", "consumer")
 	coalesced     = desc("config_coalesced_total", "Updates of the config that a newer one replaced, or that one reload covered together.")
@@ -171,7 +171,7 @@ func collectComponent(out sink, stat flow.Stat) {
 	out.gauge(queueDepth, stat.Depth, stat.Service, stat.Name)
 	out.gauge(queueCapacity, stat.Cap*stat.Instances, stat.Service, stat.Name)
 	out.count(queueDropped, stat.Dropped, stat.Service, stat.Name)
-	if stat.Kind == "lane" || stat.Kind == "permits" {
+	if stat.Kind == "lane" || stat.Kind == "permits" || stat.Displaces { // what displaces is shared by callers that wait for their turn
 		out.count(queueExpired, stat.Expired, stat.Service, stat.Name)
 	}
 }

@@ -21,7 +21,8 @@ import (
 
 // fakeLibrary is a library that records its arguments.
 type fakeLibrary struct {
-	limit, offset int
+	mu            sync.Mutex
+	limit, offset int // of the last search; guarded by mu
 	fail          error
 	wait          chan struct{} // nil, or what a search waits for
 	within        chan struct{} // sent to when a search has begun
@@ -36,7 +37,9 @@ func (l *fakeLibrary) Search(ctx context.Context, query string, limit, offset in
 			return search.Results{}, ctx.Err()
 		}
 	}
+	l.mu.Lock()
 	l.limit, l.offset = limit, offset
+	l.mu.Unlock()
 	return search.Results{Query: query, Total: 1, Hits: []search.Hit{{ID: "name:docs", Kind: search.FoundName, Name: "docs", Address: b3.Of(nil), Score: 2}}}, l.fail
 }
 

@@ -48,7 +48,13 @@ func feedFlood(t *testing.T) {
 		}
 		return send(ctx, web, http.MethodPost, p.http+"/feed/star", token, fmt.Sprintf(`{"body":"flood %d"}`, i))
 	})
-	compareLatency(t, "feed: a flood of posts that thousands get, and of reads", good, func() func() { return flood.start(t) })
+	compareLatency(t, "feed: a flood of posts that thousands get, and of reads", good, func() func() {
+		end := flood.start(t)
+		return func() {
+			end()
+			awaitCondition(t, p, "all posts to be in the feeds: what is quiet must be", func() bool { return p.metric("mailbox_depth", "") == 0 })
+		}
+	})
 	wantServed(t, flood)
 	p.stop(syscall.SIGTERM)
 }

@@ -55,12 +55,12 @@ func TestOAPVectors(t *testing.T) {
 	if err != nil {
 		t.Fatalf("%v\n%s", err, &complaints)
 	}
-	var tally struct{ Failed, Frames, Messages, Letters, Introductions, Steps int }
+	var tally struct{ Failed, Frames, Messages, Letters, Introductions, Trees, Steps int }
 	if err := json.Unmarshal(out, &tally); err != nil {
 		t.Fatal(err)
 	}
 	t.Logf("%+v", tally)
-	if tally.Failed > 0 || tally.Frames < 20 || tally.Messages < 45 || tally.Letters < 10 || tally.Introductions < 8 || tally.Steps != 12 {
+	if tally.Failed > 0 || tally.Frames < 20 || tally.Messages < 45 || tally.Letters < 10 || tally.Introductions < 8 || tally.Trees < 5 || tally.Steps != 12 {
 		t.Errorf("%+v\n%s", tally, &complaints)
 	}
 }
@@ -598,8 +598,9 @@ type peerEvent struct {
 	ID, Topic, Data, Origin, Obj, Status, Comp, TLS string
 	Corr, TS, Hops, Fanout                          uint64
 	Chunk, Chunks, Start, Size, Held, Wanted        int
+	Groups, Files                                   int
 	MaxFrame                                        int `json:"max_frame"`
-	IDs                                             []string
+	IDs, Paths                                      []string
 	Clean                                           bool
 }
 

@@ -13,6 +13,7 @@ import (
 
 	"github.com/fxamacker/cbor/v2"
 
+	"micronode/b3"
 	"micronode/internal/testkit"
 )
 
@@ -27,6 +28,14 @@ type vectors struct {
 	Gossip   []gossipVector  `json:"letters"`
 
 	Introductions []introductionVector `json:"introductions"`
+	Trees         []treeVector         `json:"trees"`
+}
+
+// treeVector is an object, whose bytes are their offsets modulo 251, and its tree.
+type treeVector struct {
+	Size    int        `json:"size"`
+	Address b3.Address `json:"address"`
+	Tree    string     `json:"tree"`
 }
 
 type frameVector struct {
@@ -147,6 +156,42 @@ func TestGoodVectorsAreWhatWeSend(t *testing.T) {
 	}
 }
 
+// What package b3 makes of an object is what the document says of its tree: this
+// test is here because its vectors are.
+func TestTreeVectors(t *testing.T) {
+	kept := readVectors(t).Trees
+	if !slices.Equal(kept, treeVectors()) {
+		t.Errorf("the file has other trees; run go test -run Vectors -update")
+	}
+	for _, v := range kept {
+		data := treeObject(v.Size)
+		got, err := b3.VerifyRange(v.Address, int64(v.Size), b3.Outboard(unhex(t, v.Tree)), bytes.NewReader(data), 0, int64(v.Size))
+		if err != nil || !bytes.Equal(got, data) {
+			t.Errorf("an object of %d bytes: %v", v.Size, err)
+		}
+	}
+}
+
+// treeObject is the object of a vector.
+func treeObject(size int) []byte {
+	data := make([]byte, size)
+	for i := range data {
+		data[i] = byte(i % 251)
+	}
+	return data
+}
+
+// treeVectors are of one group, of one and a byte, of whole groups, and of some
+// with chunks behind them.
+func treeVectors() (all []treeVector) {
+	for _, size := range []int{16_384, 16_385, 49_152, 60_000, 100_000} {
+		h := b3.NewTreeHasher()
+		_, _ = h.Write(treeObject(size))
+		all = append(all, treeVector{Size: size, Address: h.Sum(), Tree: hex.EncodeToString(h.Outboard())})
+	}
+	return all
+}
+
 func contains[T comparable](all []T, one T) bool {
 	for _, other := range all {
 		if other == one {
@@ -227,7 +272,9 @@ func goodVectors(t testing.TB) vectors {
 		"A letter's id is the BLAKE3 of msg; sig is Ed25519 over \"oap1 gossip\", a zero byte, and the id; `seed` makes the key.",
 		"An introduction is a signature of 64 bytes, over \"oap1 introduction\", a zero byte, and the BLAKE3 of what follows; `peer` has signed it.",
 		"`error` is the code that goes back to the peer, `reason` the rule that was broken.",
+		"A tree is that of an object of `size` bytes, each of which is its offset modulo 251.",
 	}}
+	good.Trees = treeVectors()
 	frame := func(name string, codec Codec, f Frame) {
 		wire, err := codec.Append(nil, f)
 		if err != nil {

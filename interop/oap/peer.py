@@ -10,6 +10,11 @@ happens by lines of JSON on standard output. SEED is 64 hex digits.
     {"do": "want", "ids": ["HEX"]}
     {"do": "hold", "path": "FILE"}                             an object to give
     {"do": "fetch", "obj": "b3:HEX", "stop_after": 10}         a second fetch goes on
+    {"do": "download", "obj": "b3:HEX"}                        in parts, verified with the tree
+    {"do": "download_folder", "obj": "b3:HEX"}                 all of its files in one stream
+    {"do": "hold_folder", "path": "FOLDER"}
+    {"do": "drop", "obj": "b3:HEX"}                            hold it no more
+    {"do": "damage", "obj": "b3:HEX", "at": 70000}             give another byte there
     {"do": "save", "obj": "b3:HEX", "path": "FILE"}
     {"do": "bye"}
     {"do": "say", "flags": 1, "message": {"kind": "later"}}    whether it is allowed or not;
@@ -24,10 +29,10 @@ import os
 import select
 import sys
 
+import download
+import folder
 import frame
 import letter
-import stream
-from blake3 import blake3
 from refusal import Refusal
 from session import Library, Session
 from transport import Stranger
@@ -74,9 +79,35 @@ class Peer:
     def do_hold(self, path):
         with open(path, "rb") as file:
             data = file.read()
-        obj = stream.address(blake3(data))
-        self.library.objects[obj] = data
+        obj = self.library.hold(data)
         tell("holding", obj=obj, size=len(data))
+
+    def do_hold_folder(self, path):
+        files = {}
+        for place, _, names in os.walk(path):
+            for name in names:
+                with open(os.path.join(place, name), "rb") as file:
+                    data = file.read()
+                relative = os.path.relpath(os.path.join(place, name), path)
+                files[relative] = self.library.hold(data), len(data)
+        obj = self.library.hold(folder.manifest(files))
+        tell("holding", obj=obj, size=sum(size for _, size in files.values()))
+
+    def do_drop(self, obj):
+        del self.library.objects[obj]
+        tell("dropped_object", obj=obj)
+
+    def do_damage(self, obj, at):
+        data = bytearray(self.library.objects[obj])
+        data[at] ^= 1
+        self.library.objects[obj] = bytes(data)
+        tell("damaged", obj=obj)
+
+    def do_download(self, obj):
+        download.Object(self.open(), obj)
+
+    def do_download_folder(self, obj):
+        download.Folder(self.open(), obj)
 
     def do_fetch(self, obj, stop_after=None):
         self.open().fetch(obj, stop_after)

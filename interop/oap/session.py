@@ -7,12 +7,14 @@ import ssl
 import time
 
 import ed25519
+import folder
 import frame
 import introduction
 import letter
 import message
 import stream
 import transport
+import tree
 import zstd
 from blake3 import blake3
 from refusal import Refusal
@@ -20,7 +22,7 @@ from refusal import Refusal
 HANDSHAKE, PROGRESS, IDLE, WRITE, STREAM = 2, 5, 15, 5, 5  # seconds
 MAX_FRAME, MAX_CHUNK = 1 << 20, 1 << 16
 HOPS, FANOUT = 8, 3
-ADDRESS = re.compile("b3:[0-9a-f]{64}")
+ADDRESS = re.compile("(b3:[0-9a-f]{64})(/tree|/files)?")
 
 
 def now():
@@ -38,6 +40,7 @@ class Library:
         self.seen = {}     # id to the time at which it is forgotten
         self.letters = {}  # id to (msg, sig)
         self.objects = {}  # address to bytes
+        self.trees = {}    # address to the tree of such an object
         self.kept = {}     # address to what is there of it
 
     def write(self, topic, data):
@@ -55,6 +58,18 @@ class Library:
         self.letters = {id: held for id, held in self.letters.items() if id in self.seen}
         self.seen[blake3(msg)] = written["ts"] + letter.TTL
         self.letters[blake3(msg)] = msg, sig
+
+    def hold(self, data):
+        """Keeps an object to give, and its tree."""
+        root, raw = tree.encode(data)
+        obj = stream.address(root)
+        self.objects[obj], self.trees[obj] = data, raw
+        return obj
+
+    def tree(self, obj):
+        if obj not in self.trees:
+            self.trees[obj] = tree.encode(self.objects[obj])[1]
+        return self.trees[obj]
 
     def holds(self, id):
         return self.seen.get(id, 0) >= now()
@@ -167,6 +182,15 @@ class Session:
         kept = self.library.kept.setdefault(obj, stream.Kept())
         corr = self.request({"kind": "start", "stream": number, "obj": obj, "from": len(kept.data)})
         self.fetches[number] = stream.Fetch(number, corr, obj, self.chunk, kept, stop_after)
+        self.moved = time.monotonic()
+
+    def start(self, obj, whole, start=0, length=0):
+        """Asks for an object, a view of it, or a part, and calls whole with the
+        status and the bytes. Nothing of it is verified."""
+        number = self.next_stream
+        self.next_stream += 2
+        corr = self.request({"kind": "start", "stream": number, "obj": obj, "from": start, "length": length})
+        self.fetches[number] = stream.Fetch(number, corr, obj, self.chunk, stream.Part(whole))
         self.moved = time.monotonic()
 
     def leaving(self):
@@ -299,31 +323,45 @@ class Session:
         stop = start + said["length"] if said.get("length") else None
         if number % 2 or number in self.gifts:
             raise Refusal("Malformed", "message", "a stream number that is not free")
-        data = self.library.objects.get(obj)
-        gift = stream.Gift(number, corr, obj, self.chunk, (data or b"")[start:stop])
-        status = self._why_not(obj, data, start)
-        if status:
-            self.send(frame.RESP, corr, gift.end(status))
-            return
+        data, status = self._what_is_asked(obj, start, stop)
+        gift = stream.Gift(number, corr, obj, self.chunk, data, status)
         self.gifts[number] = gift
         self.moved = time.monotonic()
         self._give(gift)
 
-    def _why_not(self, obj, data, start):
-        if not ADDRESS.fullmatch(obj):
-            return "Malformed"
+    def _what_is_asked(self, obj, start, stop):
+        """The bytes of an object, of its tree or of its files, and how the
+        stream ends behind them."""
+        asked = ADDRESS.fullmatch(obj)
+        if not asked:
+            return b"", "Malformed"
         if self.our_bye:
-            return "Canceled"
+            return b"", "Canceled"
+        data, view = self.library.objects.get(asked[1]), asked[2]
         if data is None:
-            return "NotFound"
-        return "InvalidRange" if start > len(data) else None
+            return b"", "NotFound"
+        if view == "/files":
+            try:
+                return folder.joined(folder.entries(data), self.library.objects, start, stop)
+            except folder.NoManifest:
+                return b"", "Malformed"
+        if view == "/tree":
+            data = self.library.tree(asked[1])
+        return (data[start:stop], "ok") if start <= len(data) else (b"", "InvalidRange")
+
+    def _on_find(self, corr, said):
+        """Says that this peer is a provider of what it holds."""
+        here = said["obj"] in self.library.objects and said["most"] > 0
+        own = {"id": letter.peer_id(self.library.key), "overlay": [], "http": [], "age": 0}
+        self.send(frame.RESP, corr, {"kind": "found", "providers": [own] if here else []})
+        self.tell("found", obj=said["obj"], here=here)
 
     def _give(self, gift):
         for said in gift.messages():
             self.send(frame.RESP, gift.corr, said)
             if said["kind"] == "end":
                 del self.gifts[gift.number]
-                self.tell("gave", obj=gift.obj, chunks=gift.next)
+                self.tell("gave", obj=gift.obj, chunks=gift.next, status=said["status"])
         self._leave_if_done()
 
     def _on_ack(self, corr, said):
@@ -360,6 +398,9 @@ class Session:
     def _fetched(self, fetch, status):
         del self.fetches[fetch.number]
         self.requests.pop(fetch.corr, None)
+        if fetch.kept.whole:
+            fetch.kept.whole(status, fetch.kept.data)
+            return
         if status == "ok":
             self.library.objects[fetch.obj] = bytes(fetch.kept.data)
         if status in ("ok", "IntegrityFail"):

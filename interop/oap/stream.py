@@ -17,6 +17,30 @@ class Kept:
     def __init__(self):
         self.data = bytearray()
         self.hasher = Hasher()
+        self.whole = None
+
+    def take(self, data):
+        self.data += data
+        self.hasher.update(data)
+
+    def verdict(self, obj):
+        return "ok" if address(self.hasher.digest()) == obj else "IntegrityFail"
+
+
+class Part:
+    """What is there of a part of an object, or of a view of it. It says nothing
+    about the hash of the whole: whoever asked for it is told at the end, and
+    verifies it."""
+
+    def __init__(self, whole):
+        self.data = bytearray()
+        self.whole = whole
+
+    def take(self, data):
+        self.data += data
+
+    def verdict(self, obj):
+        return "ok"
 
 
 class Fetch:
@@ -35,8 +59,7 @@ class Fetch:
         if (seq != self.next or seq > self.acked + CREDIT or self.short
                 or not 1 <= len(data) <= self.chunk):
             raise Refusal("Malformed", "message", "data that breaks the rules of its stream")
-        self.kept.data += data
-        self.kept.hasher.update(data)
+        self.kept.take(data)
         self.next += 1
         self.short = len(data) < self.chunk
         if self.next == self.stop_after:
@@ -55,15 +78,16 @@ class Fetch:
             return status
         if seq != self.next:
             return "Incomplete"
-        return "ok" if address(self.kept.hasher.digest()) == self.obj else "IntegrityFail"
+        return self.kept.verdict(self.obj)
 
 
 class Gift:
-    """The side that gives. data is what is left from the offset on."""
+    """The side that gives. data is what is left from the offset on, and last
+    is how it ends."""
 
-    def __init__(self, number, corr, obj, chunk, data):
+    def __init__(self, number, corr, obj, chunk, data, last="ok"):
         self.number, self.corr, self.obj, self.chunk = number, corr, obj, chunk
-        self.data = data
+        self.data, self.last = data, last
         self.next = 0
         self.acked = -1
 
@@ -82,7 +106,7 @@ class Gift:
             yield {"kind": "data", "stream": self.number, "seq": self.next, "bytes": self.data[at:at + self.chunk]}
             self.next += 1
         if self.next == self.count():
-            yield self.end("ok")
+            yield self.end(self.last)
 
     def end(self, status):
         return {"kind": "end", "stream": self.number, "seq": self.next, "status": status}

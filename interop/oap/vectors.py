@@ -11,6 +11,8 @@ import frame
 import introduction
 import letter
 import message
+import stream
+import tree
 from blake3 import blake3
 from refusal import Refusal
 
@@ -74,6 +76,15 @@ def check_step(step):
         expect("encoding", frame.encode(flags, corr, message.encode(read)), data)
 
 
+def check_tree(vector):
+    data = bytes(i % 251 for i in range(vector["size"]))
+    root, raw = tree.encode(data)
+    expect("address", stream.address(root), vector["address"])
+    expect("tree", raw.hex(), vector["tree"])
+    if raw:
+        tree.Tree(root, raw).check(0, data)
+
+
 STEP = re.compile(r"\*\*(?P<name>\d+\. [AB] → [AB])\*\* .*?`(?P<flag>REQ|RESP|EVENT)`, corr (?P<corr>\d+), (?P<size>\d+) bytes\.\n\n"
                   r"```\n(?P<says>[^`]+)\n```\n\n```\n(?P<hex>[0-9a-f\s]+)```", re.DOTALL)
 
@@ -118,7 +129,7 @@ def main(path, document):
     with open(document, encoding="utf-8") as file:
         vectors["steps"] = steps(file.read())
     tally = {"failed": 0}
-    checks = {"frames": check_frame, "messages": check_message, "letters": check_letter, "introductions": check_introduction, "steps": check_step}
+    checks = {"frames": check_frame, "messages": check_message, "letters": check_letter, "introductions": check_introduction, "trees": check_tree, "steps": check_step}
     for part, check in checks.items():
         tally[part] = len(vectors[part])
         for vector in vectors[part]:

@@ -40,9 +40,6 @@ func linkRows(t schedule) []Benchmark {
 	spread := func(receivers int) linkLoad {
 		return linkLoad{size: t.spread, uplinks: []int{100 * mbit}, receivers: receivers, how: (*linkTurn).get}
 	}
-	poor := func(how func(*linkTurn, context.Context, *peers.Node, string, string) error) linkLoad {
-		return linkLoad{size: t.poor, receivers: 1, how: how, line: testbed.Quality{Delay: 300 * time.Millisecond, Loss: 0.2, Seed: 1}}
-	}
 	return []Benchmark{
 		Row{Name: "link: get of " + sized(t.large) + " from one peer, beside curl from its gateway by HTTPS, as fast as the machine", Unit: "MB/s", Bar: 0.9, Rounds: rounds,
 			Ours: get(0).rate("micronode"), Peer: curl(0).rate("curl")},
@@ -54,8 +51,6 @@ func linkRows(t schedule) []Benchmark {
 			Ours: spread(8).time("to eight"), Peer: spread(1).time("to one")},
 		Row{Name: "link: " + sized(t.spread) + " from one to eight, uplinks of 100 Mbit/s, beside BitTorrent", Unit: "MB/s", Bar: 1, Aim: 1.3, Rounds: rounds,
 			Ours: spread(8).rate("micronode"), Peer: spread(8).torrents()},
-		Row{Name: "link: get of " + sized(t.poor) + " with 20 % loss and 600 ms, beside curl from its gateway by HTTPS", Unit: "MB/s", Bar: 0.7, Rounds: rounds,
-			Ours: poor((*linkTurn).get).rate("micronode"), Peer: poor((*linkTurn).curl).rate("curl")},
 		Row{Name: "link: get of " + sized(t.disk) + " to the disk, memory at its highest", Unit: "MB", Lower: true, Bar: 150, Rounds: 1,
 			Ours: linkLoad{size: t.disk, uplinks: []int{0}, receivers: 1, how: (*linkTurn).get, disk: true}.memory("resident", (*testbed.Process).PeakRSS)},
 		Row{Name: "link: get of " + sized(t.disk) + " to the disk, memory of its own at its highest", Unit: "MB", Lower: true, Bar: 150, Rounds: 1,
@@ -74,10 +69,9 @@ func sized(bytes int64) string {
 // linkLoad is an object that moves from some machines to others.
 type linkLoad struct {
 	size      int64
-	uplinks   []int           // of those that have the object, in bits a second; 0 is no limit
-	receivers int             // their uplinks are that of the first
-	line      testbed.Quality // between one that has the object and one that gets it, in place of links with a rate
-	disk      bool            // the nodes keep objects on the disk
+	uplinks   []int // of those that have the object, in bits a second; 0 is no limit
+	receivers int   // their uplinks are that of the first
+	disk      bool  // the nodes keep objects on the disk
 	how       func(l *linkTurn, ctx context.Context, receiver *peers.Node, address, into string) error
 }
 
@@ -200,13 +194,6 @@ func (l linkLoad) torrents() Side {
 
 // machines makes a network, with those that have the object first.
 func (l linkLoad) machines(ctx context.Context, g *testbed.Testbed) (hosts []*testbed.Host, err error) {
-	if l.line.Loss > 0 {
-		line, err := g.NewLine(ctx, l.line)
-		if err != nil {
-			return nil, err
-		}
-		return []*testbed.Host{line.A, line.B}, nil
-	}
 	network, err := g.NewNetwork(ctx)
 	if err != nil {
 		return nil, err

@@ -35,6 +35,7 @@ var layers = map[string]int{
 
 	"internal/bandwidth":   2,
 	"internal/certificate": 2,
+	"internal/chunkmap":    2, // what the overlay gives and the index asks for
 	"internal/observe":     2,
 	"internal/config":      2,
 	"internal/capability":  2,

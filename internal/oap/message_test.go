@@ -39,6 +39,7 @@ func oneOfEach(t testing.TB) []Message {
 		&Start{Stream: 9, Obj: b3.Of(nil).String() + string(Files), From: 4096, Length: 65536},
 		&Introduce{Nodes: [][]byte{sealedIntroduction(t, testIntroduction())}}, &Introduce{Nodes: [][]byte{}},
 		&Start{Stream: 11, Obj: b3.Of(nil).String() + string(Here)},
+		&Start{Stream: 11, Obj: b3.Of(nil).String() + string(Chunks)},
 	}
 }
 
@@ -371,7 +372,7 @@ func TestMessagesRoundTrip(t *testing.T) {
 
 func TestTheViewsOfAnObject(t *testing.T) {
 	address := b3.Of(nil).String()
-	for obj, want := range map[string]View{address: Whole, address + "/tree": Tree, address + "/files": Files, address + "/here": Here} {
+	for obj, want := range map[string]View{address: Whole, address + "/tree": Tree, address + "/files": Files, address + "/here": Here, address + "/chunks": Chunks} {
 		if got, view := CutView(obj); got != address || view != want {
 			t.Errorf("%s: %q %q", obj, got, view)
 		}

@@ -92,6 +92,7 @@ type Overlay struct {
 	streams     *stream.Streams
 	trees       *flow.Permits // trees of objects that are being sent
 	folders     *flow.Permits // manifests whose files are being sent
+	maps        *chunkMaps    // maps of chunks that peers ask for
 	queries     *ask.Queries
 	contacts    *contactBook
 	invitations *invitationTable
@@ -174,8 +175,9 @@ func (o *Overlay) makeComponents(inv *flow.Inventory, to *supervise.Supervisor, 
 	})
 	o.trees = flow.NewPermits(inv, flow.PermitsSpec{Service: service, Name: "trees", Cap: maxTrees, Waiting: maxTreesWaiting, From: "peers", To: "store"})
 	o.folders = flow.NewPermits(inv, flow.PermitsSpec{Service: service, Name: "folders", Cap: maxFolders, Waiting: maxFoldersWaiting, From: "peers", To: "store"})
+	o.maps = newChunkMaps(inv, o.spec.Store, givers.Go)
 	o.streams = stream.New(inv, stream.Spec{
-		Open: o.openObject, OpenTree: o.openTree, OpenFiles: o.openFiles, OpenParts: o.openParts, PerPeer: o.config.Peer.Streams, Patience: o.config.Progress, Senders: givers, Counters: o.metrics.streams(),
+		Open: o.openObject, OpenTree: o.openTree, OpenFiles: o.openFiles, OpenParts: o.openParts, OpenChunks: o.maps.open, PerPeer: o.config.Peer.Streams, Patience: o.config.Progress, Senders: givers, Counters: o.metrics.streams(),
 	})
 	o.queries = ask.New(inv, ask.Spec{Answer: o.spec.Answer, Answerers: answerers, Counters: o.metrics.asks()})
 	o.sessions, err = session.New(inv, session.Spec{

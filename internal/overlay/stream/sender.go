@@ -120,6 +120,8 @@ func (s *sender) openObject(ctx context.Context) (source Source, err error) {
 			open = s.table.streams.spec.OpenFiles
 		case oap.Here:
 			open = s.table.streams.spec.OpenParts
+		case oap.Chunks:
+			open = s.table.streams.spec.OpenChunks
 		}
 		source, err = open(ctx, s.address)
 		return err

@@ -54,6 +54,10 @@ type Spec struct {
 	// OpenParts opens in the same way which parts of an object are here.
 	OpenParts func(ctx context.Context, address b3.Address) (Source, error)
 
+	// OpenChunks opens the map of an object's chunks in the same way, as package
+	// chunkmap describes it. It is NotReady while it is being made.
+	OpenChunks func(ctx context.Context, address b3.Address) (Source, error)
+
 	PerPeer  int           // how many streams a peer may have open, and this node at a peer; 0 is 16
 	Patience time.Duration // how long the other side may make no progress; 0 is 5 s
 	Senders  *supervise.Group

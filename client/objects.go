@@ -20,6 +20,10 @@ type Object struct {
 	Address b3.Address `json:"address"`
 	Size    int64      `json:"size"`    // -1 if unknown
 	Created bool       `json:"created"` // by this Put; it was not there before
+
+	// Copied is how many of its bytes no other node has sent, because an older
+	// version of it was there. It is of a fetch.
+	Copied int64 `json:"copied,omitempty"`
 }
 
 // classNamed is the class of objects that stay as long as a name stands for them.

@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 	"strings"
 	"sync"
+	"sync/atomic"
 
 	"micronode/b3"
 	"micronode/client"
@@ -77,6 +78,8 @@ type fetchedFolder struct {
 	Size    int64      `json:"size"`    // of all files
 	Files   int        `json:"files"`
 	Kept    int        `json:"kept"` // of them, how many were there already, and right
+
+	Copied int64 `json:"copied,omitempty"` // bytes that did not move: the node had them from an older version
 }
 
 // getFolder fetches all files of a manifest.
@@ -91,7 +94,7 @@ func (g *getCommand) getFolder(ctx context.Context, c *console, node *client.Cli
 		return err
 	}
 	if c.json {
-		c.printJSON(fetchedFolder{g.Output, from.address, got.Size, got.Files, got.Kept})
+		c.printJSON(fetchedFolder{g.Output, from.address, got.Size, got.Files, got.Kept, atomic.LoadInt64(&g.copied)})
 		return nil
 	}
 	c.print("%s  %s  %s, %s", from.address, g.Output, terminal.Pluralize(got.Files, "file"), terminal.Pluralize(int(got.Size), "byte"))
@@ -99,6 +102,7 @@ func (g *getCommand) getFolder(ctx context.Context, c *console, node *client.Cli
 		c.print("; %d there already", got.Kept)
 	}
 	c.print("\n")
+	g.noticeCopied(c)
 	return nil
 }
 

@@ -10,6 +10,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync/atomic"
 	"unicode/utf8"
 
 	"micronode/b3"
@@ -52,6 +53,8 @@ type storedFile struct {
 	Size    int64      `json:"size"`
 	Name    string     `json:"name,omitempty"`    // the name that was set for it
 	Skipped int        `json:"skipped,omitempty"` // links and devices in the folder that are not stored
+
+	Copied int64 `json:"copied,omitempty"` // bytes that did not move: the node had them from an older version
 
 	Shared   string          `json:"shared,omitempty"`  // the name as other nodes know it
 	Released client.Released `json:"released,omitzero"` // of what the name stood for before
@@ -182,6 +185,7 @@ type getCommand struct {
 	Peer   string `placeholder:"ID" complete:"any" help:"If the node does not have the object, fetch it from this peer, or from any, and cache it."`
 	Local  bool   `help:"Use only what the node has; do not fetch from other nodes."`
 	Force  bool   `short:"f" help:"Replace a file that exists without asking."`
+	copied int64  // atomic: bytes that did not move: the node had them from an older version
 	nodeFlags
 	outputFlags
 }
@@ -190,7 +194,7 @@ type getCommand struct {
 func (getCommand) Help() string {
 	return `The bytes are verified as they arrive. With -o the file is created or replaced only after all bytes are verified. Without -o verified bytes are printed as they arrive, and the exit code is 0 only if all of them are verified.
 
-The node fetches a missing object from a provider and caches it; it may evict it later.
+The node fetches a missing object from a provider and caches it; it may evict it later. If it has an older version, that is what the name stood for before, or the file with the same path of the folder, only what differs moves.
 
 If the name stands for a folder, its files are fetched into the folder -o, several at once, from all nodes that have them. Files that exist and are correct are kept, so that an interrupted fetch continues when the command runs again; wrong files are replaced; other files are left alone. Nothing is written outside of the folder. Without -o the files are listed. The address of a manifest is fetched as a folder if -o is a folder, or ends with a slash.
 
@@ -262,9 +266,19 @@ func (g *getCommand) fetch(ctx context.Context, c *console, node *client.Client)
 	}
 	size, err := g.toFile(ctx, c, node, what)
 	if err == nil && c.json {
-		c.printJSON(storedFile{File: g.Output, Address: what.address, Size: size, Name: what.name})
+		c.printJSON(storedFile{File: g.Output, Address: what.address, Size: size, Name: what.name, Copied: atomic.LoadInt64(&g.copied)})
+	}
+	if err == nil {
+		g.noticeCopied(c)
 	}
 	return err
+}
+
+// noticeCopied says how much did not move.
+func (g *getCommand) noticeCopied(c *console) {
+	if n := atomic.LoadInt64(&g.copied); n > 0 && !c.json {
+		c.notice("%s did not move: the node had them from an older version", terminal.FormatBytes(float64(n)))
+	}
 }
 
 // isName reports whether the ID is a name, not an address.
@@ -387,16 +401,17 @@ func explainMissing(address b3.Address, err error) error {
 }
 
 // fetchMissing makes the node fetch an object that it does not have.
-func (g *getCommand) fetchMissing(ctx context.Context, node *client.Client, address b3.Address) (err error) {
+func (g *getCommand) fetchMissing(ctx context.Context, node *client.Client, address b3.Address) error {
 	if g.Peer != "" {
 		peer, _ := g.peer() // validated before
-		_, err = node.Fetch(ctx, address, peer)
+		_, err := node.Fetch(ctx, address, peer)
 		return err
 	}
 	if g.Local {
 		return &fault.Error{Op: getOp, Kind: fault.NotFound, Detail: "the node does not have " + address.String(), Next: "Leave out --local to fetch it from other nodes."}
 	}
-	_, err = node.FetchAnywhere(ctx, address)
+	object, err := node.FetchAnywhere(ctx, address)
+	atomic.AddInt64(&g.copied, object.Copied)
 	return explainMissing(address, err)
 }
 

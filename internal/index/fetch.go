@@ -36,6 +36,7 @@ const (
 type fetched struct {
 	info    store.Info
 	created bool
+	copied  int64 // bytes of it that an older version here had
 }
 
 // newFetches makes the fetches in progress, which are tasks of a group. Callers
@@ -52,14 +53,21 @@ func newFetches(tasks *supervise.Group) *flow.Flights[b3.Address, fetched] {
 // Fetch copies an object into the store from one of its providers, verified. It
 // reports whether the object was added.
 func (x *Index) Fetch(ctx context.Context, address b3.Address) (store.Info, bool, error) {
+	got, err := x.fetchShared(ctx, address)
+	return got.info, got.created, err
+}
+
+// fetchShared joins the fetch of an object that runs, or starts one, unless the
+// object is here.
+func (x *Index) fetchShared(ctx context.Context, address b3.Address) (fetched, error) {
 	if info, err := x.spec.Store.Stat(ctx, address); err == nil {
-		return info, false, nil
+		return fetched{info: info}, nil
 	}
-	got, err := x.fetches.Do(ctx, address, func(ctx context.Context) (got fetched, err error) {
+	return x.fetches.Do(ctx, address, func(ctx context.Context) (got fetched, err error) {
 		got.info, got.created, err = x.fetchFromProviders(ctx, address)
+		got.copied = x.arrivals.takeCopied(address)
 		return got, x.explainBroken(address, err)
 	})
-	return got.info, got.created, err
 }
 
 // explainBroken says more than that an object is not found, if a part of it has
@@ -113,7 +121,7 @@ func (x *Index) fetchFromProviders(ctx context.Context, address b3.Address) (sto
 
 // fetchFrom fetches an object from its providers, the best first.
 func (x *Index) fetchFrom(ctx context.Context, address b3.Address, ranked []rank.Ranked) (store.Info, bool, error) {
-	all := x.fetchSources(allowanceFrom(ctx), address, ranked)
+	all := x.fetchSources(ctx, allowanceFrom(ctx), address, ranked)
 	ways := all
 	problem := error(&fault.Error{Op: opFetch, Kind: fault.NotFound, Detail: "no reachable provider has " + address.String(),
 		Next: "Check the address, or connect to a node that has it with `micronode peers add`."})
@@ -224,9 +232,9 @@ type fetchSource struct {
 
 // fetchSources lists the sources of an object, best first: sessions, then
 // gateways; at most as many as one fetch may try.
-func (x *Index) fetchSources(allowed *allowance, address b3.Address, ranked []rank.Ranked) []fetchSource {
+func (x *Index) fetchSources(ctx context.Context, allowed *allowance, address b3.Address, ranked []rank.Ranked) []fetchSource {
 	var sessions, gateways []fetchSource
-	head := x.headSizeOf(address)
+	head := x.headSizeOf(ctx, address)
 	connected := x.connectedPeers()
 	for _, one := range ranked {
 		p := one.Provider
@@ -379,14 +387,14 @@ func (x *Index) handleFetch(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	info, created, err := x.Fetch(r.Context(), address)
+	got, err := x.fetchShared(r.Context(), address)
 	if err != nil {
 		return err
 	}
 	status := http.StatusOK
-	if created {
+	if got.created {
 		status = http.StatusCreated
 	}
 	w.Header().Set("Location", ingress.Location(r, "/o/"+address.String()))
-	return ingress.WriteJSON(w, status, client.Object{Address: info.Address, Size: info.Size, Created: created})
+	return ingress.WriteJSON(w, status, client.Object{Address: got.info.Address, Size: got.info.Size, Created: got.created, Copied: got.copied})
 }

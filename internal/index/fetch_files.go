@@ -145,7 +145,7 @@ func (f *filesFetch) findSources() error {
 	if err != nil {
 		return err
 	}
-	f.sources = slices.DeleteFunc(f.index.fetchSources(f.allowed, f.manifest, ranked), func(s fetchSource) bool { return s.part == nil })
+	f.sources = slices.DeleteFunc(f.index.fetchSources(f.ctx, f.allowed, f.manifest, ranked), func(s fetchSource) bool { return s.part == nil })
 	return nil
 }
 

@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/binary"
 	"errors"
+	"fmt"
 	"io"
 	"maps"
 	"net/http"
@@ -37,9 +38,13 @@ type keeper interface {
 	Kept(address b3.Address) int64
 }
 
-// headSizeOf is headSize, or a group if the front of the object is here already.
-func (x *Index) headSizeOf(address b3.Address) int {
+// headSizeOf is headSize, or a group if the front of the object is here already, or
+// may be in an older version.
+func (x *Index) headSizeOf(ctx context.Context, address b3.Address) int {
 	if at, keeps := x.spec.Store.(keeper); keeps && at.Kept(address) > 0 {
+		return b3.GroupSize
+	}
+	if _, older := x.olderHere(ctx, address); older {
 		return b3.GroupSize
 	}
 	return headSize
@@ -124,10 +129,11 @@ func (x *Index) transfer(ctx context.Context, address b3.Address, first fetchSou
 	spec := transfer.Spec{
 		Address: address, Size: size, Tree: tree, Self: peerLabel(x.selfText), Head: head, Sources: x.partSources(address, sources), Arrival: arrival, Patience: transferPatience, Keeps: keeps, Go: x.racers.Go, Limited: x.isLimited,
 		More: func(ctx context.Context) []transfer.Source {
-			return x.partSources(address, x.fetchSources(x.newAllowance(), address, x.findAllProviders(ctx, address)))
+			return x.partSources(address, x.fetchSources(ctx, x.newAllowance(), address, x.findAllProviders(ctx, address)))
 		},
 		Failed: func(_ transfer.Source, wasted int64, _ error) { x.metrics.wasted.Add(float64(wasted)) },
 	}
+	x.addSimilar(ctx, &spec, sources)
 	running, err := transfer.New(ctx, spec)
 	if err != nil {
 		x.recordOffence(first, "its proof does not match the object")
@@ -144,8 +150,11 @@ func (x *Index) transfer(ctx context.Context, address b3.Address, first fetchSou
 	now := time.Now()
 	x.providers.observe(first.id, now.Sub(begun), err == nil, now)
 	x.arrivals.ended(address, err, now)
+	last := running.Progress()
+	x.metrics.copied.Add(float64(last.Copied))
 	if err == nil {
-		x.audit(Event{Type: Fetched, Key: address.String(), Detail: strconv.Itoa(running.Progress().Sources) + " sources in " + now.Sub(begun).Round(time.Millisecond).String()})
+		x.arrivals.noteCopied(address, last.Copied)
+		x.audit(Event{Type: Fetched, Key: address.String(), Detail: fmt.Sprintf("%d sources in %s; %d of %d bytes from an older version here", last.Sources, now.Sub(begun).Round(time.Millisecond), last.Copied, last.Size)})
 		x.added(address)
 	}
 	return info, created, true, err
@@ -306,6 +315,30 @@ type arrivals struct {
 	running map[b3.Address]*transfer.Transfer
 	changed chan struct{} // closed at the next change; nil if nobody waits
 	broken  map[b3.Address]brokenTransfer
+	copied  map[b3.Address]int64 // of fetches that end just now: bytes that an older version had
+}
+
+// noteCopied notes how many bytes of an object an older version had that is here.
+// The fetch of the object takes the note.
+func (a *arrivals) noteCopied(address b3.Address, n int64) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if n == 0 {
+		return
+	}
+	if a.copied == nil {
+		a.copied = map[b3.Address]int64{}
+	}
+	a.copied[address] = n
+}
+
+// takeCopied takes what was noted.
+func (a *arrivals) takeCopied(address b3.Address) int64 {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	n := a.copied[address]
+	delete(a.copied, address)
+	return n
 }
 
 // brokenTransfer is why a transfer did not complete, and when.

@@ -41,31 +41,14 @@ func (x *Index) checkSettable(name string) error {
 // here if the store does not have it: then its files are unknown.
 func (x *Index) contentOf(ctx context.Context, address b3.Address) (all []b3.Address, here bool, err error) {
 	all = []b3.Address{address}
-	handle, err := x.spec.Store.Open(ctx, address)
-	if fault.KindOf(err) == fault.NotFound {
-		return all, false, nil
-	}
-	if err != nil {
-		return nil, false, fault.Wrap(opName, err)
+	handle, err := x.openHere(ctx, address)
+	if handle == nil || err != nil {
+		return all, false, err
 	}
 	defer func() { _ = handle.Close() }() // it was only read
-	begin := make([]byte, min(handle.Size(), client.ManifestBegin))
-	if n, err := handle.ReadAt(begin, 0); n < len(begin) {
-		return nil, false, fault.Wrap(opName, err)
-	}
-	if !client.MayBeManifest(begin) || handle.Size() > client.MaxManifest {
-		return all, true, nil
-	}
-	raw := make([]byte, handle.Size())
-	if n, err := handle.ReadAt(raw, 0); n < len(raw) {
-		return nil, false, fault.Wrap(opName, err)
-	}
-	manifest, err := client.DecodeManifest(raw)
-	if errors.Is(err, client.ErrNotManifest) || fault.KindOf(err) == fault.Malformed {
-		return all, true, nil // it begins like one, and is none
-	}
+	manifest, err := readManifest(handle)
 	if err != nil {
-		return nil, false, fault.Wrap(opName, err)
+		return nil, false, err
 	}
 	seen := map[b3.Address]bool{address: true}
 	for _, one := range manifest.Entries {
@@ -74,6 +57,36 @@ func (x *Index) contentOf(ctx context.Context, address b3.Address) (all []b3.Add
 		}
 	}
 	return all, true, nil
+}
+
+// openHere opens an object of the store; nil if it is not here.
+func (x *Index) openHere(ctx context.Context, address b3.Address) (store.Handle, error) {
+	handle, err := x.spec.Store.Open(ctx, address)
+	if fault.KindOf(err) == fault.NotFound {
+		return nil, nil
+	}
+	return handle, fault.Wrap(opName, err)
+}
+
+// readManifest reads an object that may be a manifest. What is none has no
+// entries.
+func readManifest(handle store.Handle) (none client.Manifest, err error) {
+	begin := make([]byte, min(handle.Size(), client.ManifestBegin))
+	if n, err := handle.ReadAt(begin, 0); n < len(begin) {
+		return none, fault.Wrap(opName, err)
+	}
+	if !client.MayBeManifest(begin) || handle.Size() > client.MaxManifest {
+		return none, nil
+	}
+	raw := make([]byte, handle.Size())
+	if n, err := handle.ReadAt(raw, 0); n < len(raw) {
+		return none, fault.Wrap(opName, err)
+	}
+	manifest, err := client.DecodeManifest(raw)
+	if errors.Is(err, client.ErrNotManifest) || fault.KindOf(err) == fault.Malformed {
+		return none, nil // it begins like one, and is none
+	}
+	return manifest, fault.Wrap(opName, err)
 }
 
 // keep keeps objects for a name, and returns how many of them are not here.

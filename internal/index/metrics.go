@@ -38,6 +38,8 @@ type metrics struct {
 	fetchRefused    map[string]prometheus.Counter
 	connectTimeouts prometheus.Counter
 	lies, wasted    prometheus.Counter
+	copied          prometheus.Counter
+	comparisons     map[string]prometheus.Counter
 }
 
 // newMetrics registers the metrics. Every value of a label is present from the
@@ -55,7 +57,10 @@ func newMetrics(instruments *observe.Instruments) *metrics {
 	hedges := vector("hedge_total", "Look-ups whose second wave started because the first did not answer, by the wave that won.", "winner")
 	announcements := vector("index_announcements_total", "Objects that were announced in the DHT, by result: ok or failed.", "result")
 	refused := vector("index_fetch_refused_total", "Providers and addresses that a fetch skipped, by the limit that applied: an address that must not be dialled, or one of index.fetch.", "reason")
+	comparisons := vector("index_fetch_comparisons_total", "Comparisons of an object with an older version of it that is here, by result: ok, failed, or refused because the map of its chunks was wrong or too large.", "result")
 	m := &metrics{
+		copied:       counter("index_fetch_copied_bytes_total", "Bytes of fetched objects that were not sent, because an older version of the object was here."),
+		comparisons:  map[string]prometheus.Counter{},
 		lies:         counter("index_fetch_lies_total", "Times that a provider sent bytes that do not match the address."),
 		wasted:       counter("index_fetch_wasted_bytes_total", "Bytes of fetches that were discarded, because they were wrong or incomplete."),
 		fetchRefused: map[string]prometheus.Counter{}, connectTimeouts: instruments.IOTimeouts.WithLabelValues("connect"),
@@ -73,13 +78,16 @@ func newMetrics(instruments *observe.Instruments) *metrics {
 	for _, reason := range fetchRefusals {
 		m.fetchRefused[reason] = refused.WithLabelValues(reason)
 	}
+	for _, result := range []string{"ok", "failed", "refused"} {
+		m.comparisons[result] = comparisons.WithLabelValues(result)
+	}
 	for _, source := range sources {
 		m.latency[source] = latency.WithLabelValues(string(source))
 	}
 	for _, wave := range []hedge.Wave{hedge.Alpha, hedge.Beta, hedge.Walk, hedge.None} {
 		m.hedges[wave] = hedges.WithLabelValues(string(wave))
 	}
-	instruments.Register(latency, m.lookups, m.deadlines, hedges, m.hits, m.misses, m.opened, announcements, refused, m.lies, m.wasted)
+	instruments.Register(latency, m.lookups, m.deadlines, hedges, m.hits, m.misses, m.opened, announcements, refused, m.lies, m.wasted, m.copied, comparisons)
 	return m
 }
 

@@ -33,7 +33,7 @@ func (x *Index) openNames(inv *flow.Inventory) {
 // openSeen opens the log of seen records of others' names.
 func (x *Index) openSeen() {
 	var err error
-	x.seen, err = openSeenRecords(x.spec.SeenPath)
+	x.seen, err = openSeenRecords(x.spec.SeenPath, x.versions.follows)
 	x.seenDep = x.spec.Readiness.Dependency(service, "seen names", observe.ForWrites)
 	x.reportSeenLog(err)
 }
@@ -86,7 +86,10 @@ func (x *Index) setName(ctx context.Context, name string, manifest b3.Address) (
 		}
 		return err
 	}
-	set, err = x.names.set(ctx, name, manifest, keep, func(before b3.Address) { released = x.releaseOrKeep(ctx, name, before) })
+	set, err = x.names.set(ctx, name, manifest, keep, func(before b3.Address) {
+		x.versions.follows(before, manifest)
+		released = x.releaseOrKeep(ctx, name, before)
+	})
 	if err != nil {
 		return set, 0, released, err
 	}

@@ -117,6 +117,7 @@ func (x *Index) resolveManifest(ctx context.Context, cfg *settings, id record.ID
 	now := time.Now()
 	if x.spec.Registry != nil && !id.Foreign {
 		if manifest, _, ok := x.spec.Registry.Name(id.Name); ok {
+			x.versions.means(id.Name, manifest)
 			return manifest, finding{source: record.Registry, at: now}, nil
 		}
 	}

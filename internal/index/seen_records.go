@@ -7,6 +7,7 @@ import (
 
 	"github.com/hashicorp/golang-lru/v2/simplelru"
 
+	"micronode/b3"
 	"micronode/fault"
 	"micronode/internal/index/record"
 	"micronode/internal/wal"
@@ -29,15 +30,18 @@ const maxSeen = 16_384
 type seenRecords struct {
 	bestEffortLog // the part that is on disk
 
+	moved func(before, now b3.Address) // called when a name stands for another object; set at construction
+
 	mu     sync.Mutex                                    //lockblock:leaf map and list operations
 	recent *simplelru.LRU[record.Question, *record.Name] // guarded by mu
 }
 
 // openSeenRecords reads the log at a path, or starts empty in memory. If the
-// file cannot be read, the error says so, and nothing is written to disk.
-func openSeenRecords(path string) (*seenRecords, error) {
+// file cannot be read, the error says so, and nothing is written to disk. Moved is
+// called when a name stands for another object, also while the log is read.
+func openSeenRecords(path string, moved func(before, now b3.Address)) (*seenRecords, error) {
 	recent, _ := simplelru.NewLRU[record.Question, *record.Name](maxSeen, nil) // fails only without any capacity
-	s := &seenRecords{recent: recent}
+	s := &seenRecords{moved: moved, recent: recent}
 	if path == "" {
 		return s, nil
 	}
@@ -100,11 +104,15 @@ func (s *seenRecords) isNewer(one *record.Name) bool {
 func (s *seenRecords) install(one *record.Name) {
 	q := questionForName(one)
 	s.mu.Lock()
-	defer s.mu.Unlock()
-	if before, known := s.recent.Peek(q); known {
+	before, known := s.recent.Peek(q)
+	if known {
 		one = record.Newer(before, one)
 	}
 	s.recent.Add(q, one)
+	s.mu.Unlock()
+	if known && one.Manifest != before.Manifest {
+		s.moved(before.Manifest, one.Manifest)
+	}
 }
 
 // newest is the record to use in place of the one shown: that one, or a newer

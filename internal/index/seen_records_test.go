@@ -10,6 +10,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"micronode/b3"
 	"micronode/internal/index/record"
 	"micronode/internal/testkit"
 )
@@ -93,7 +94,7 @@ func TestSeenNamesAreWrittenLater(t *testing.T) {
 		if r.readiness.Evaluate().Degraded {
 			t.Errorf("%+v", r.readiness.Evaluate())
 		}
-		other, err := openSeenRecords(path)
+		other, err := openSeenRecords(path, func(_, _ b3.Address) {})
 		testkit.Must(t, err)
 		defer func() { testkit.Must(t, other.close()) }()
 		testkit.Equal(t, "records", len(other.list()), 1)
@@ -103,7 +104,7 @@ func TestSeenNamesAreWrittenLater(t *testing.T) {
 // The log is compacted before it becomes large, and nothing is lost.
 func TestTheBookOfSeenNamesStaysSmall(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "seen.log")
-	s, err := openSeenRecords(path)
+	s, err := openSeenRecords(path, func(_, _ b3.Address) {})
 	testkit.Must(t, err)
 	testkit.Must(t, s.add(t.Context(), signed("ana", "docs", address("x"), 7)))
 	one := *signed("bob", "firmware", address("x"), 0)
@@ -124,7 +125,7 @@ func TestTheBookOfSeenNamesStaysSmall(t *testing.T) {
 		}
 	}
 	testkit.Must(t, s.close())
-	s, err = openSeenRecords(path)
+	s, err = openSeenRecords(path, func(_, _ b3.Address) {})
 	testkit.Must(t, err)
 	defer func() { testkit.Must(t, s.close()) }()
 	if got := s.list(); len(got) != 2 || got[1].Seq != one.Seq || got[0].Seq != 7 {
@@ -134,7 +135,7 @@ func TestTheBookOfSeenNamesStaysSmall(t *testing.T) {
 
 // At capacity, the least recently used name is evicted.
 func TestSeenNamesAreBounded(t *testing.T) {
-	s, err := openSeenRecords("")
+	s, err := openSeenRecords("", func(_, _ b3.Address) {})
 	testkit.Must(t, err)
 	s.recent.Resize(3)
 	now := time.Now()
@@ -154,7 +155,7 @@ func TestSeenNamesAreBounded(t *testing.T) {
 // than before, across restarts and compactions.
 func TestSeenNamesOnlyGrow(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "seen.log")
-	s, err := openSeenRecords(path)
+	s, err := openSeenRecords(path, func(_, _ b3.Address) {})
 	testkit.Must(t, err)
 	defer func() { testkit.Must(t, s.close()) }()
 	last := map[string]uint64{}
@@ -169,7 +170,7 @@ func TestSeenNamesOnlyGrow(t *testing.T) {
 		switch rand.N(20) {
 		case 0:
 			testkit.Must(t, s.close())
-			s, err = openSeenRecords(path)
+			s, err = openSeenRecords(path, func(_, _ b3.Address) {})
 			testkit.Must(t, err)
 		case 1:
 			s.incomplete.Store(true)
@@ -182,7 +183,7 @@ func TestSeenNamesOnlyGrow(t *testing.T) {
 
 // Comparing an answer with the seen records does not allocate.
 func TestTheNewestCostsNothing(t *testing.T) {
-	s, err := openSeenRecords("")
+	s, err := openSeenRecords("", func(_, _ b3.Address) {})
 	testkit.Must(t, err)
 	older, newer := twoRecords()
 	testkit.Must(t, s.add(t.Context(), newer))

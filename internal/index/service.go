@@ -74,6 +74,8 @@ type Index struct {
 	seenDep        *observe.Dependency // the log of seen records
 	fetches        *flow.Flights[b3.Address, fetched]
 	arrivals       arrivals
+	versions       *versions     // which object is an older version of which
+	comparisons    *flow.Permits // comparisons of two versions that run
 	gatewayClient  *gatewayClient
 	idempotency    *idempotency        // requests that are carried out once, however often they are sent
 	idempotencyDep *observe.Dependency // the log of idempotent requests
@@ -160,6 +162,10 @@ func (x *Index) makeParts(inv *flow.Inventory, first *settings) {
 	x.delay = hedge.NewDelay(defaultHedgeDelay, first.DHT.deadline())
 	x.providers, x.targets, x.offenders = newHistory(maxRemembered), newHistory(maxRemembered), newHistory(maxRemembered)
 	x.flights = newFlights(maxSpare)
+	x.versions = newVersions()
+	x.comparisons = flow.NewPermits(inv, flow.PermitsSpec{
+		Service: service, Name: "comparisons", Cap: maxComparisons, Waiting: maxFetches, From: "fetches", To: "store",
+	})
 	x.answerCache = newAnswerCache(x, int64(first.Cache.PreparedBytes))
 	x.gatewayClient = newGatewayClient(x.Reach, x.metrics, flow.NewPermits(inv, flow.PermitsSpec{
 		Service: service, Name: "proofs", Cap: maxTreeBytes / treeUnit, Waiting: maxFetches, From: "fetches", To: "gateways",

@@ -16,6 +16,10 @@
 // fails otherwise rests, longer each time; while there is no other, the
 // transfer asks for more. It fails when nothing has arrived for its patience.
 //
+// Where other objects that are here may have some of its bytes, as an older
+// version has most of them, these are copied first, and verified like those of a
+// stranger. The lanes fetch the groups that are missing then.
+//
 // The object is read in order by the one task that stores it ([Transfer.Read]),
 // and at any offset by those that wait for it ([Transfer.ReadAt]): what is
 // stored is read from the store, what is about to arrive is waited for, and

@@ -44,10 +44,10 @@ type lane struct {
 
 	spare []byte // memory for what is written ahead; owned by the lane's task
 
-	stop  context.CancelFunc // of the run that is being fetched; guarded by the transfer's mu
-	began time.Time          // that run; guarded by the transfer's mu
-	moved time.Time          // when it last brought something; guarded by the transfer's mu
-	had   int64              // what the run had when it began; guarded by the transfer's mu
+	stop    context.CancelFunc // of the run that is being fetched; guarded by the transfer's mu
+	began   time.Time          // that run; guarded by the transfer's mu
+	moved   time.Time          // when it last brought something; guarded by the transfer's mu
+	brought int64              // bytes of that run; guarded by the transfer's mu
 }
 
 // errTakenOver is the error of a lane whose run another lane has.
@@ -72,8 +72,9 @@ func (l *lane) run(task context.Context) error {
 		}
 		own, stop := context.WithCancel(ctx)
 		now := time.Now()
-		r.lane, l.stop, l.began, l.moved, l.had = l, stop, now, now, r.have
-		from, n := r.from+r.have, int64(len(r.bytes))-r.have
+		r.lane, l.stop, l.began, l.moved, l.brought = l, stop, now, now, 0
+		n, _ := r.missing()
+		from := r.from + r.have
 		t.mu.Unlock()
 		wasted, err := l.fetch(own, r, from, n)
 		stop()
@@ -97,11 +98,11 @@ func (l *lane) nextRun(now time.Time) *run {
 		}
 	} else {
 		for _, r := range t.runs {
-			if r.lane == nil && !r.isComplete() {
+			if r.lane == nil && !r.isComplete() && t.mayFetch(r) {
 				return r
 			}
 		}
-		if t.hasRoom() {
+		if !t.copying && t.hasRoom() {
 			return t.appendRun()
 		}
 	}
@@ -122,13 +123,13 @@ func (l *lane) nextRun(now time.Time) *run {
 // node's share, and for a while not for what others have. Guarded by mu.
 func (l *lane) anyRun(now time.Time) *run {
 	t := l.transfer
-	for t.hasRoom() {
+	for !t.copying && t.hasRoom() {
 		t.appendRun()
 	}
 	var free []*run
 	fewest := 0
 	for _, r := range t.runs {
-		if r.lane != nil || r.isComplete() || !l.mayHave(r, now) {
+		if r.lane != nil || r.isComplete() || !t.mayFetch(r) || !l.mayHave(r, now) {
 			continue
 		}
 		rarity := 2 * t.copies(r)
@@ -217,17 +218,17 @@ func (l *lane) isFaster(r *run, now time.Time) bool {
 	if now.Sub(r.lane.moved) >= silence {
 		return true
 	}
-	left := float64(int64(len(r.bytes)) - r.have)
+	_, left := r.missing()
 	took := now.Sub(r.lane.began).Seconds()
 	if l.source.rate == 0 || took < lookAgain.Seconds() {
 		return false
 	}
-	theirs := float64(r.have-r.lane.had) / took
-	return left/l.source.rate+lookAgain.Seconds() < left/max(theirs, 1)/2
+	theirs := float64(r.lane.brought) / took
+	return float64(left)/l.source.rate+lookAgain.Seconds() < float64(left)/max(theirs, 1)/2
 }
 
-// fetch fetches the rest of a run, group by group. It returns how many bytes
-// came for nothing.
+// fetch fetches what is missing next of a run, group by group. It returns how
+// many bytes came for nothing.
 func (l *lane) fetch(ctx context.Context, r *run, from, n int64) (wasted int64, err error) {
 	t := l.transfer
 	body, err := l.source.Open(ctx, from, n)
@@ -265,13 +266,16 @@ func (l *lane) fetch(ctx context.Context, r *run, from, n int64) (wasted int64, 
 			return stream.n - kept, errTakenOver
 		}
 		r.have += int64(copy(r.bytes[r.have:], group))
+		l.brought += int64(len(group))
 		t.arrived += int64(len(group))
 		t.moved = time.Now()
 		t.rate.count(int64(len(group)), t.moved)
 		l.moved = t.moved
+		if kept += int64(len(group)); kept == n {
+			r.skipGood()
+		}
 		t.wake()
 		t.mu.Unlock()
-		kept += int64(len(group))
 		verifiedAhead.add(group)
 	}
 	return stream.n - n, nil
@@ -313,7 +317,7 @@ func (b *aheadBuffer) flush() {
 // record notes how the fetch of a run has ended. Guarded by mu.
 func (l *lane) record(r *run, wasted int64, err error) {
 	t, s, now := l.transfer, l.source, time.Now()
-	got := r.have - l.had
+	got := l.brought
 	if r.lane != l {
 		err = errTakenOver
 	} else {

@@ -15,6 +15,7 @@ type run struct {
 	from  int64
 	bytes []byte    // as long as the run
 	have  int64     // verified bytes, from the front
+	good  uint32    // groups that other objects had, by their bits: they are verified, too
 	lane  *lane     // who fetches it; nil if nobody does
 	begun time.Time // when it came within reach
 
@@ -22,6 +23,33 @@ type run struct {
 }
 
 func (r *run) isComplete() bool { return r.have == int64(len(r.bytes)) }
+
+// isGood reports whether the group at an offset in the run is one that another
+// object had.
+func (r *run) isGood(at int64) bool { return r.good>>(at/b3.GroupSize)&1 == 1 }
+
+// skipGood counts the groups that follow, and that another object had, as those
+// from the front.
+func (r *run) skipGood() {
+	for !r.isComplete() && r.isGood(r.have) {
+		r.have = min(r.have+b3.GroupSize, int64(len(r.bytes)))
+	}
+}
+
+// missing returns how many bytes are missing next, from the front on, and how
+// many in all.
+func (r *run) missing() (next, all int64) {
+	for at, stopped := r.have, false; at < int64(len(r.bytes)); at += b3.GroupSize {
+		n := min(b3.GroupSize, int64(len(r.bytes))-at)
+		if stopped = stopped || r.isGood(at); !stopped {
+			next += n
+		}
+		if !r.isGood(at) {
+			all += n
+		}
+	}
+	return next, all
+}
 
 // runBuffers is the memory of runs.
 var runBuffers = sync.Pool{New: func() any { return new([runSize]byte) }}

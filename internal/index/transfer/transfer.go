@@ -11,6 +11,7 @@ import (
 
 	"micronode/b3"
 	"micronode/fault"
+	"micronode/internal/chunkmap"
 	"micronode/internal/flow"
 	"micronode/internal/oap"
 	"micronode/internal/store"
@@ -79,6 +80,12 @@ type Spec struct {
 	// and the next one goes on from there.
 	Keeps bool
 
+	// Similar finds which bytes of the object others that are here may have, in
+	// the order of the object. Nothing but the head is fetched before it returns.
+	// ReadSimilar reads them. What they say is verified. They may be nil.
+	Similar     func(ctx context.Context) []chunkmap.Span
+	ReadSimilar func(ctx context.Context, from b3.Address, p []byte, off int64) error
+
 	// Arrival is that of the Put that reads the transfer.
 	Arrival *store.Arrival
 }
@@ -102,6 +109,10 @@ type Transfer struct {
 	stored   int64  // everything before is in the store
 	next     int64  // where the run after the last begins
 	arrived  int64  // verified bytes, in any order
+	copied   int64  // of them, those that other objects here had
+	copying  bool   // it is not known yet what others have of all runs
+	searched bool   // it is known what others may have
+	copiedTo int64  // what others have of the runs before is known
 	rate     rate
 	moved    time.Time
 	limited  bool  // this node limited what it receives, when last asked
@@ -275,6 +286,7 @@ func (t *Transfer) Read(p []byte) (int, error) {
 	t.mu.Lock()
 	if !t.started {
 		t.started = true
+		t.startCopying()
 		t.add(t.spec.Sources)
 	}
 	t.store(t.read, lends)
@@ -363,6 +375,9 @@ func (t *Transfer) judge(now time.Time) {
 	pause := min(max(askForFirst, t.askedFor.Sub(t.began)), askForMore)
 	if live == 0 {
 		pause = askForAny
+	}
+	if t.copying && !t.searched {
+		t.moved = now // nobody was asked for anything
 	}
 	switch idle := now.Sub(t.moved); {
 	case idle >= t.spec.Patience, live == 0 && t.spec.More == nil:
@@ -476,6 +491,7 @@ func (t *Transfer) source(id string) *source {
 type Progress struct {
 	Size    int64
 	Arrived int64
+	Copied  int64 // of what has arrived: from other objects that were here
 	Sources int   // that send
 	Rate    int64 // bytes a second, lately; 0 if nothing has come yet
 }
@@ -512,7 +528,7 @@ func (r *rate) now(now time.Time) int64 {
 func (t *Transfer) Progress() Progress {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	p := Progress{Size: t.spec.Size, Arrived: t.arrived, Rate: t.rate.now(time.Now())}
+	p := Progress{Size: t.spec.Size, Arrived: t.arrived, Copied: t.copied, Rate: t.rate.now(time.Now())}
 	for _, s := range t.sources {
 		if !s.dropped {
 			p.Sources++

@@ -38,7 +38,7 @@ func benchmarks(o options) []Benchmark {
 	if o.disk > 0 {
 		t.disk = o.disk << 30
 	}
-	return slices.Concat(flowRows(t), generatorRows(t), objectRows(t), folderRows(t), linkRows(t), edgeRows(t), overlayRows(t), sessionRows(t), registryRows(t), indexRows(t), nodeRows(t), facetRows(t), growthAxes(t), messageAxes(t), registryAxes(t), indexAxes(t))
+	return slices.Concat(flowRows(t), generatorRows(t), objectRows(t), folderRows(t), packRows(t), linkRows(t), edgeRows(t), overlayRows(t), sessionRows(t), registryRows(t), indexRows(t), nodeRows(t), facetRows(t), growthAxes(t), messageAxes(t), registryAxes(t), indexAxes(t))
 }
 
 func main() {

@@ -33,31 +33,12 @@ type FolderServer struct {
 func MicronodeFolders() FolderPeer { return FolderPeer{"micronode", startMicronodeFolders} }
 
 func startMicronodeFolders(ctx context.Context, g *testbed.Testbed) (*FolderServer, error) {
-	var nodes [2]micronode
-	for i := range nodes {
-		var err error
-		if nodes[i], err = launchMicronode(ctx, g, nil, "--overlay", "127.0.0.1:0"); err != nil {
-			return nil, err
-		}
-		if err := nodes[i].awaitReady(ctx); err != nil {
-			return nil, err
-		}
-	}
-	run := func(ctx context.Context, node micronode, arguments ...string) (string, error) {
-		return g.RunBounded(ctx, nil, node.binary, append(arguments, "--socket", node.socket)...)
-	}
-	text, err := run(ctx, nodes[0], "invite", "--json")
+	nodes, err := joinedMicronodes(ctx, g, nil, func(int) []string { return nil })
 	if err != nil {
 		return nil, err
 	}
-	var invited struct {
-		Invitation string `json:"invitation"`
-	}
-	if err := json.Unmarshal([]byte(text), &invited); err != nil {
-		return nil, fmt.Errorf("an invitation: %w", err)
-	}
-	if _, err := run(ctx, nodes[1], "join", invited.Invitation); err != nil {
-		return nil, err
+	run := func(ctx context.Context, node micronode, arguments ...string) (string, error) {
+		return g.RunBounded(ctx, nil, node.binary, append(arguments, "--socket", node.socket)...)
 	}
 	return &FolderServer{
 		Put: func(ctx context.Context, folder string) (string, error) {
@@ -71,6 +52,31 @@ func startMicronodeFolders(ctx context.Context, g *testbed.Testbed) (*FolderServ
 			return err
 		},
 	}, nil
+}
+
+// joinedMicronodes starts two nodes, each with arguments of its own. The second
+// has joined the first by an invitation.
+func joinedMicronodes(ctx context.Context, g *testbed.Testbed, environment []string, arguments func(i int) []string) (nodes [2]micronode, err error) {
+	for i := range nodes {
+		if nodes[i], err = launchMicronode(ctx, g, environment, append(arguments(i), "--overlay", "127.0.0.1:0")...); err != nil {
+			return nodes, err
+		}
+		if err := nodes[i].awaitReady(ctx); err != nil {
+			return nodes, err
+		}
+	}
+	text, err := g.RunBounded(ctx, nil, nodes[0].binary, "invite", "--json", "--socket", nodes[0].socket)
+	if err != nil {
+		return nodes, err
+	}
+	var invited struct {
+		Invitation string `json:"invitation"`
+	}
+	if err := json.Unmarshal([]byte(text), &invited); err != nil {
+		return nodes, fmt.Errorf("an invitation: %w", err)
+	}
+	_, err = g.RunBounded(ctx, nil, nodes[1].binary, "join", invited.Invitation, "--socket", nodes[1].socket)
+	return nodes, err
 }
 
 // KuboFolders is Kubo as in Kubo, and its command that adds a folder.

@@ -46,7 +46,7 @@ func (f *FakeNode) many(w http.ResponseWriter, r *http.Request) bool {
 				return true
 			}
 			_, had := f.object(b3.Of(data))
-			answer.Objects = append(answer.Objects, Object{f.Add(data), int64(len(data)), !had})
+			answer.Objects = append(answer.Objects, Object{Address: f.Add(data), Size: int64(len(data)), Created: !had})
 		}
 		text, _ := json.Marshal(answer)
 		writeJSON(w, 200, string(text))

@@ -56,7 +56,7 @@ func TestPutRoutes(t *testing.T) {
 		node := NewFakeNode()
 		c := serve(t, node)
 		object, err := c.Put(t.Context(), try.src, try.o)
-		if want := (Object{b3.Of(try.want), int64(len(try.want)), true}); err != nil || object != want {
+		if want := (Object{Address: b3.Of(try.want), Size: int64(len(try.want)), Created: true}); err != nil || object != want {
 			t.Errorf("%s: %+v, %v, want %+v", name, object, err, want)
 		}
 		if data, ok := node.object(b3.Of(try.want)); !ok || !bytes.Equal(data, try.want) {
@@ -86,7 +86,7 @@ func TestPutFromTheMiddleAndAgain(t *testing.T) {
 	src := strings.NewReader("header|body")
 	_, _ = src.Seek(7, io.SeekStart)
 	first, err := c.Put(t.Context(), src, PutOptions{})
-	if want := (Object{b3.Of([]byte("body")), 4, true}); err != nil || first != want {
+	if want := (Object{Address: b3.Of([]byte("body")), Size: 4, Created: true}); err != nil || first != want {
 		t.Errorf("%+v, %v", first, err)
 	}
 	second, err := c.Put(t.Context(), strings.NewReader("body"), PutOptions{})
@@ -197,7 +197,7 @@ func TestPutAgain(t *testing.T) {
 	src := bytes.NewReader(data)
 	_, _ = src.Seek(100, io.SeekStart)
 	object, err := serve(t, node).Put(t.Context(), src, PutOptions{})
-	if want := (Object{b3.Of(data[100:]), int64(len(data) - 100), true}); err != nil || object != want {
+	if want := (Object{Address: b3.Of(data[100:]), Size: int64(len(data) - 100), Created: true}); err != nil || object != want {
 		t.Errorf("%+v, %v", object, err)
 	}
 	seen := node.seen()

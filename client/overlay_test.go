@@ -269,11 +269,11 @@ func TestFetch(t *testing.T) {
 		t.Fatal(err)
 	}
 	object, err := c.Fetch(t.Context(), address, "abc")
-	if want := (Object{address, 8, true}); err != nil || object != want {
+	if want := (Object{Address: address, Size: 8, Created: true}); err != nil || object != want {
 		t.Errorf("%+v, %v", object, err)
 	}
 	object, err = c.Fetch(t.Context(), address, "")
-	if want := (Object{address, 8, false}); err != nil || object != want {
+	if want := (Object{Address: address, Size: 8, Created: false}); err != nil || object != want {
 		t.Errorf("%+v, %v", object, err)
 	}
 	_, err = c.Fetch(t.Context(), b3.Of([]byte("nowhere")), "")

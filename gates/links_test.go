@@ -163,6 +163,55 @@ func (n *netnsNode) putOn(data []byte) string {
 	return address
 }
 
+// A seed is killed half-way of what it sends to four: these go on from each other,
+// and complete as soon as somebody has what only the seed had. Nothing that has
+// arrived moves again.
+func TestSeedKilledHalfWay(t *testing.T) {
+	needNetworks(t)
+	const receivers, size = 4, 48 << 20
+	all := newNetnsNetwork(t, receivers+2, 100_000_000)
+	startAll(t, all)
+	seed, second, rest := all[0], all[1], all[2:]
+	data := noiseOf(size, 2)
+	address := seed.putOn(data)
+	var gets []*getting
+	for _, one := range rest {
+		gets = append(gets, one.get(address))
+	}
+	received := func() (sum float64) {
+		for _, one := range rest {
+			sum += one.streamed("rx")
+		}
+		return sum
+	}
+	for received() < receivers*size/2 {
+		time.Sleep(50 * time.Millisecond)
+	}
+	if err := seed.command.Process.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	// What is in one of them comes to all of them; then nothing moves any more, but
+	// what they tell each other of what they have.
+	last := received()
+	for still := time.Now(); time.Since(still) < 4*time.Second; time.Sleep(200 * time.Millisecond) {
+		if now := received(); now > last+64<<10 {
+			last, still = now, time.Now()
+		}
+	}
+	alone := last
+	second.putOn(data)
+	var took time.Duration
+	for _, one := range gets {
+		took = max(took, one.await(t, data))
+	}
+	moved := received() / (receivers * size)
+	if moved > 1.25 {
+		t.Errorf("%.2f times the object moved to each", moved)
+	}
+	report(t, "a seed killed half-way to four", "all complete from the next one; each byte moves once, but for 25 %",
+		fmt.Sprintf("%.0f %% were there before the next one came, %.2f times in all, %s", 100*min(alone/(receivers*size), 1), moved, rounded(took)))
+}
+
 // A link is away during a fetch. It goes on by itself when the link is back, and
 // nothing moves twice but what was under way.
 func TestPartitionDuringAFetch(t *testing.T) {

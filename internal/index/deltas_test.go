@@ -48,23 +48,23 @@ func newVersionsOverlay(t *testing.T, data []byte, peers ...string) *versionsOve
 
 func (o *versionsOverlay) OpenPart(_ context.Context, a b3.Address, _ oap.PeerID, view oap.View, from, length int64) (io.ReadCloser, error) {
 	o.mu.Lock()
-	defer o.mu.Unlock()
 	o.asked[view]++
-	if a != b3.Of(o.data) {
+	data, maps := o.data, o.maps
+	o.mu.Unlock()
+	if a != b3.Of(data) {
 		return nil, fault.New("test", fault.NotFound, "it has no %s", a)
 	}
-	data := o.data
 	switch view {
 	case oap.Tree:
 		hasher := b3.NewTreeHasher()
-		_, _ = hasher.Write(o.data) // it never fails
+		_, _ = hasher.Write(data) // it never fails
 		data = hasher.Outboard()
 	case oap.Chunks:
-		chunks, err := chunkmap.Make(context.Background(), bytes.NewReader(o.data), int64(len(o.data)))
+		chunks, err := chunkmap.Make(context.Background(), bytes.NewReader(data), int64(len(data)))
 		testkit.Must(o.t, err)
 		data = chunkmap.Encode(chunks)
-		if o.maps != nil {
-			if data, err = o.maps(data); err != nil {
+		if maps != nil {
+			if data, err = maps(data); err != nil {
 				return nil, err
 			}
 		}

@@ -61,10 +61,7 @@ func (s *statusCommand) Run(ctx context.Context, c *console) error {
 		return err
 	}
 	status.Ready, status.WriteReady, status.Degraded = readiness.Ready, readiness.WriteReady, readiness.Degraded // as of the moment of the reasons
-	fetches, err := node.Fetches(ctx)
-	if kind := fault.KindOf(err); err != nil && kind != fault.NotFound && kind != fault.Unauthorized && kind != fault.Forbidden { // there is no index, or it is not ours to see
-		return err
-	}
+	fetches, _ := node.Fetches(ctx)                                                                              // without an index there are none, and that it is away is among the reasons
 	all := statusReport{status, fetches, append([]string{}, readiness.Missing...), terminal.SortReasons(readiness)}
 	if c.json {
 		c.printJSON(all)

@@ -382,7 +382,7 @@ func TestDemoSizes(t *testing.T) {
 // The user's own settings do not apply to the nodes of the demo.
 func TestDemoEnvironment(t *testing.T) {
 	got := nodeEnvironment([]string{"HOME=/home/x", "MICRO_HTTP__ADDR=0.0.0.0:1", "AMNESIA=0", "MICRO_THREADS=1", "MICRO_TOKEN=secret", "MICRO_AMNESIA__ENFORCE=off"})
-	want := []string{"HOME=/home/x", "MICRO_THREADS=1", "MICRO_AMNESIA__ENFORCE=off", "MICRO_INDEX__DHT__ENABLED=true", "MICRO_INDEX__DHT__ADDR=127.0.0.1:0"}
+	want := []string{"HOME=/home/x", "MICRO_THREADS=1", "MICRO_AMNESIA__ENFORCE=off", "MICRO_INDEX__DHT__ENABLED=true", "MICRO_INDEX__DHT__ADDR=127.0.0.1:0", "MICRO_OVERLAY__EXCHANGE=false"}
 	if !slices.Equal(got, want) {
 		t.Errorf("%q", got)
 	}

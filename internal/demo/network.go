@@ -65,7 +65,8 @@ func newNetwork(ctx context.Context, count int) (*network, error) {
 }
 
 // nodeEnvironment is the environment of the nodes. It leaves out the settings
-// of the user's own node, except for threads and confinement. The DHT is on.
+// of the user's own node, except for threads and confinement. The DHT is on. Nobody is introduced: the
+// nodes are to stay a chain.
 func nodeEnvironment(own []string) []string {
 	var environ []string
 	for _, one := range own {
@@ -74,7 +75,7 @@ func nodeEnvironment(own []string) []string {
 			environ = append(environ, one)
 		}
 	}
-	return append(environ, "MICRO_INDEX__DHT__ENABLED=true", "MICRO_INDEX__DHT__ADDR=127.0.0.1:0")
+	return append(environ, "MICRO_INDEX__DHT__ENABLED=true", "MICRO_INDEX__DHT__ADDR=127.0.0.1:0", "MICRO_OVERLAY__EXCHANGE=false")
 }
 
 // start starts one more node, with the running ones as bootstrap nodes, and

@@ -61,7 +61,8 @@ func (s *statusCommand) Run(ctx context.Context, c *console) error {
 		return err
 	}
 	status.Ready, status.WriteReady, status.Degraded = readiness.Ready, readiness.WriteReady, readiness.Degraded // as of the moment of the reasons
-	fetches, _ := node.Fetches(ctx)                                                                              // without an index there are none, and that it is away is among the reasons
+	// Without an index there are none, and that it is away is among the reasons.
+	fetches, _ := node.Fetches(ctx)
 	all := statusReport{status, fetches, append([]string{}, readiness.Missing...), terminal.SortReasons(readiness)}
 	if c.json {
 		c.printJSON(all)

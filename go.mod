@@ -3,7 +3,6 @@ module micronode
 go 1.26.0
 
 require (
-	github.com/PlakarKorp/go-cdc-chunkers v1.0.2
 	github.com/prometheus/client_golang v1.25.0
 	github.com/zeebo/blake3 v0.2.4
 	go.opentelemetry.io/otel v1.45.0

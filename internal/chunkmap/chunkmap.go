@@ -8,9 +8,6 @@ import (
 	"fmt"
 	"io"
 
-	chunkers "github.com/PlakarKorp/go-cdc-chunkers"
-	_ "github.com/PlakarKorp/go-cdc-chunkers/chunkers/fastcdc" // the algorithm
-
 	"micronode/b3"
 	"micronode/fault"
 	"micronode/internal/flow"
@@ -18,14 +15,12 @@ import (
 
 const op = "chunkmap"
 
-// The lengths of chunks, which are those of the paper, and the algorithm. All
-// nodes must use the same: otherwise their chunks have different ends, and
+// The lengths of chunks, which are those of the paper. All nodes must use the same: otherwise their chunks have different ends, and
 // nothing is found. Docs/oap1.md describes it.
 const (
 	minChunk    = 2 << 10
 	normalChunk = 8 << 10
 	maxChunk    = 64 << 10
-	algorithm   = "fastcdc-v1.0.0"
 )
 
 // MinObject is the size from which on an object has a map. A smaller one comes
@@ -57,26 +52,25 @@ func Limit(size int64) int64 { return headerSize + entrySize*int64(maxChunks(siz
 // Make makes the map of an object. It fails with QuotaExceeded if it would be
 // over the limit, as for bytes that repeat in an unlucky way.
 func Make(ctx context.Context, object io.ReaderAt, size int64) ([]Chunk, error) {
-	cuts, err := chunkers.NewChunker(algorithm, io.NewSectionReader(object, 0, size), &chunkers.ChunkerOpts{MinSize: minChunk, NormalSize: normalChunk, MaxSize: maxChunk})
-	if err != nil {
-		return nil, fault.Wrap(op, err)
-	}
+	from := bufio.NewReaderSize(io.NewSectionReader(object, 0, size), 4*maxChunk)
 	most := maxChunks(size)
 	list := make([]Chunk, 0, min(most, int(size/normalChunk)))
 	for left := size; left > 0; {
-		bytes, err := cuts.Next() // io.EOF comes with the last chunk, or alone
+		bytes, err := from.Peek(int(min(maxChunk, left)))
 		switch {
-		case err != nil && err != io.EOF:
+		case err == io.EOF:
+			return nil, fault.New(op, fault.IntegrityFail, "the object ends %d bytes before its end", left-int64(len(bytes)))
+		case err != nil:
 			return nil, fault.Wrap(op, err)
-		case len(bytes) == 0:
-			return nil, fault.New(op, fault.IntegrityFail, "the object ends %d bytes before its end", left)
 		}
+		bytes = bytes[:cut(bytes)]
 		if len(list) == most {
 			return nil, fault.New(op, fault.QuotaExceeded, "an object of %d bytes has more than %d chunks", size, most)
 		}
 		hash := b3.Of(bytes)
 		list = append(list, Chunk{Hash: binary.LittleEndian.Uint64(hash[:]), Size: int32(len(bytes))})
 		left -= int64(len(bytes))
+		_, _ = from.Discard(len(bytes)) // they are in the buffer
 		if ended := flow.Ended(ctx, op); ended != nil {
 			return nil, ended
 		}
